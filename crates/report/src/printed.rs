@@ -5,7 +5,7 @@
 
 use wire::Value;
 use wire::decode::Header;
-use wire::manifest::{EventKind, Export, HiddenValue, Message, Piece, Place};
+use wire::manifest::{EventKind, Export, HiddenValue, MacroCall, Message, Piece, Place};
 
 use crate::Cell;
 use crate::printf::printf;
@@ -20,9 +20,9 @@ pub(crate) enum RecordOutput<'a> {
     /// `join(...)`, without a newline.
     Joined(Vec<u8>),
     /// `errorf(...)`
-    Error(Diagnostic),
+    Error(Diagnostic<'a>),
     /// `warnf(...)`
-    Warning(Diagnostic),
+    Warning(Diagnostic<'a>),
     /// `print(value)`
     Values(&'a [Value]),
     /// `print(@map[key])`: index of the map, key, and the cell if the key exists.
@@ -38,13 +38,15 @@ pub(crate) enum RecordOutput<'a> {
 }
 
 /// A message of the script about itself.
-pub(crate) struct Diagnostic {
+pub(crate) struct Diagnostic<'a> {
     /// The message.
     pub text: Vec<u8>,
     /// The statement.
     pub place: Place,
     /// Column after the statement, 0 if it ends on another line.
     pub end_column: u32,
+    /// Calls of the macros that the statement is in, the innermost first.
+    pub calls: &'a [MacroCall],
 }
 
 /// The values of a `span`, an `event` or a `counter`.
@@ -70,9 +72,10 @@ impl<'a> RecordOutput<'a> {
         let event = context.manifest.events.get(header.event as usize)?;
         let printed = match &event.kind {
             EventKind::Printf { format } => RecordOutput::Formatted(format, values),
-            EventKind::Message { what, format, end_column } => {
+            EventKind::Message { what, format, end_column, calls } => {
                 let text = || printf(format, values, context);
-                let diagnostic = || Diagnostic { text: text(), place: event.place, end_column: *end_column };
+                let end_column = *end_column;
+                let diagnostic = || Diagnostic { text: text(), place: event.place, end_column, calls };
                 match what {
                     Message::Heading => RecordOutput::Heading(text()),
                     Message::Join => RecordOutput::Joined(text()),

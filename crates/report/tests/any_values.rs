@@ -91,7 +91,7 @@ fn directive(numbers: &mut Numbers) -> Piece {
 fn events(numbers: &mut Numbers, types: &[Type]) -> Vec<Event> {
     let format = || -> Vec<Piece> { vec![Piece::Text(vec![b'a', 0xff, b'\n'])] };
     let mut with_values = || format().into_iter().chain(types.iter().map(|_| directive(numbers))).collect();
-    let message = |what, format| EventKind::Message { what, end_column: 3, format };
+    let message = |what, format| EventKind::Message { what, end_column: 3, format, calls: Vec::new() };
     let kinds = vec![
         EventKind::Print,
         EventKind::PrintEntry { map: 0 },

@@ -24,7 +24,7 @@ pub fn is_task_end(category: &str, event: &str) -> bool {
 }
 
 /// Version of this format; a reader refuses other versions.
-pub const VERSION: u32 = 19;
+pub const VERSION: u32 = 20;
 /// Bit of [`Manifest::gpu_kinds`]: the records need the time and the thread of the call that launched the work.
 pub const GPU_LAUNCHES: u32 = 1 << 31;
 /// Bit of [`Manifest::gpu_kinds`]: the records need the range of NVTX around that call.
@@ -326,6 +326,9 @@ pub enum EventKind {
         end_column: u32,
         /// Parsed format.
         format: Vec<Piece>,
+        /// Calls of the macros that the statement is in, the innermost first.
+        #[serde(default)]
+        calls: Vec<MacroCall>,
     },
     /// `print(e)`: one value.
     Print,
@@ -372,6 +375,15 @@ pub enum EventKind {
         /// Names of the script's own values.
         keys: Vec<String>,
     },
+}
+
+/// A call of a macro.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MacroCall {
+    /// Position of the call.
+    pub place: Place,
+    /// Column after the call; 0 if it ends on another line.
+    pub end_column: u32,
 }
 
 /// Kind of a record for the exporters.

@@ -12,7 +12,7 @@ use crate::ir::{Cmp, Operand, VReg, Width};
 use lang::Span;
 use lang::hir::Expr;
 use wire::layout::{RECORD_CPU, RECORD_EVENT, RECORD_THREAD, RECORD_TIME, Record};
-use wire::manifest::{Event, EventKind, Export, HiddenValue, Message, Piece};
+use wire::manifest::{Event, EventKind, Export, HiddenValue, MacroCall, Message, Piece};
 use wire::{CounterKind, Type};
 
 impl Cx<'_> {
@@ -20,6 +20,12 @@ impl Cx<'_> {
     fn event(&mut self, kind: EventKind, record: Record, span: Span) -> u32 {
         let place = self.place(span);
         index_at(&mut self.manifest.events, &mut self.events, place, Event { kind, record, place })
+    }
+
+    /// The column after a span; 0 if it ends on another line.
+    fn end_column(&self, span: Span) -> u32 {
+        let [first, last] = [span.start, span.end].map(|at| self.src.line_column(at));
+        if first.0 == last.0 { last.1 } else { 0 }
     }
 }
 
@@ -40,10 +46,16 @@ pub(super) fn exported(
 
 impl Body<'_, '_> {
     /// `errorf(format, ...)` and similar functions, with the end column if the statement is on one line.
-    pub(super) fn message(&mut self, what: Message, format: &[Piece]) -> EventKind {
-        let [first, last] = [self.span.start, self.span.end].map(|at| self.cx.src.line_column(at));
-        let end_column = if first.0 == last.0 { last.1 } else { 0 };
-        EventKind::Message { what, end_column, format: format.to_vec() }
+    pub(super) fn message(&mut self, what: Message, format: &[Piece], calls: &[Span]) -> EventKind {
+        let end_column = self.cx.end_column(self.span);
+        let call =
+            |span: &Span| MacroCall { place: self.cx.place(*span), end_column: self.cx.end_column(*span) };
+        EventKind::Message {
+            what,
+            end_column,
+            format: format.to_vec(),
+            calls: calls.iter().map(call).collect(),
+        }
     }
 
     /// Sends a record with these values.

@@ -31,9 +31,9 @@ impl<'p> Body<'_, 'p> {
                 let args: Vec<&Expr> = args.iter().collect();
                 self.event(EventKind::Printf { format: format.clone() }, &args);
             }
-            StmtKind::Message { what, format, args } => {
+            StmtKind::Message { what, format, args, calls } => {
                 let args: Vec<&Expr> = args.iter().collect();
-                let kind = self.message(*what, format);
+                let kind = self.message(*what, format, calls);
                 self.event(kind, &args);
             }
             StmtKind::Rows { top, none } => {

@@ -42,7 +42,8 @@ impl dyn Args + '_ {
             return None;
         }
         let format = vec![Piece::Text([b"assert failed: ".as_slice(), &text].concat())];
-        let prints = StmtKind::Message { what: Message::Error, format, args: Vec::new() };
+        let calls = self.diags().calls_around(span);
+        let prints = StmtKind::Message { what: Message::Error, format, args: Vec::new(), calls };
         let exits = StmtKind::Exit { code: int(1, Type::I64, span) };
         let otherwise = [prints, exits].into_iter().map(|kind| Stmt { kind, span }).collect();
         Some(StmtKind::If { cond, then: Vec::new(), otherwise })

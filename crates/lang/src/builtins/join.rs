@@ -62,7 +62,8 @@ impl dyn Args + '_ {
         }
         let text = Piece::Directive(Directive { conversion: 's', ..Directive::default() });
         let format = vec![text; texts.len()];
-        out.push(Stmt { kind: StmtKind::Message { what: Message::Join, format, args: texts }, span });
+        let kind = StmtKind::Message { what: Message::Join, format, args: texts, calls: Vec::new() };
+        out.push(Stmt { kind, span });
     }
 }
 

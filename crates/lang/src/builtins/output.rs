@@ -94,7 +94,8 @@ impl dyn Args + '_ {
     /// `errorf(format, args)`, `heading(format, args)` and similar.
     pub(crate) fn message(&mut self, what: Message, args: &[ast::Expr], span: Span) -> Option<StmtKind> {
         let (format, args) = self.formatted(what.function(), args, span)?;
-        Some(StmtKind::Message { what, format, args })
+        let calls = self.diags().calls_around(span);
+        Some(StmtKind::Message { what, format, args, calls })
     }
 
     /// `row(weight, format, args)`, `row(weight, (name = value, ...))`
@@ -114,7 +115,7 @@ impl dyn Args + '_ {
             return None;
         }
         let args = [vec![convert(weight, &Type::I64)], values].concat();
-        Some(StmtKind::Message { what: Message::Row, format, args })
+        Some(StmtKind::Message { what: Message::Row, format, args, calls: Vec::new() })
     }
 
     /// The pieces of a format, and the values that it prints.

@@ -71,8 +71,7 @@ impl Checker<'_> {
         let Some(value) = value else { return unknown(span) };
         let outer = self.scope.enter_value();
         let start = self.scope.enter_block();
-        let body = self.stmts(body);
-        let value = self.expr(value);
+        let (body, value) = self.in_expansion(span, |checker| (checker.stmts(body), checker.expr(value)));
         self.scope.leave_block(start);
         self.scope.leave_value(outer);
         if is_unknown(&value) {

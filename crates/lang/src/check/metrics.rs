@@ -59,12 +59,26 @@ impl Checker<'_> {
         for entry in entries {
             self.property(&mut declared, entry);
         }
-        if !self.metric_names.0.insert(map.node.clone()) {
-            self.error("E0242", map.span, format!("`@{}` is declared as a metric twice", map.node));
+        match self.metric_names.0.get(&map.node).copied() {
+            Some(first) => {
+                self.error("E0242", map.span, format!("`@{}` is declared as a metric twice", map.node))
+                    .help("remove one of the two declarations")
+                    .also
+                    .push(first);
+            }
+            None => drop(self.metric_names.0.insert(map.node.clone(), map.span)),
         }
         let name = &declared.metric.name;
-        if !name.is_empty() && !self.metric_names.1.insert(name.clone()) {
-            self.error("E0242", map.span, format!("two metrics have the name `{name}`"));
+        let named = Some(name.clone()).filter(|name| !name.is_empty());
+        match named.as_ref().and_then(|name| self.metric_names.1.get(name).copied()) {
+            Some(first) => {
+                let message = format!("two metrics have the name `{name}`");
+                self.error("E0242", map.span, message)
+                    .help("give one of them another `name`")
+                    .also
+                    .push(first);
+            }
+            None => self.metric_names.1.extend(named.map(|name| (name, map.span))),
         }
         self.metrics.push(declared);
     }

@@ -45,7 +45,7 @@ use crate::check::scope::{Scope, VarState};
 use crate::check::slots::{MapState, Slot, ValueState};
 use crate::diagnostics::suggest::similar;
 use crate::diagnostics::{Diagnostic, Diagnostics, Severity};
-use crate::expand::macros::written;
+use crate::expand::macros::{note_values, written};
 use crate::expand::options::OptionValue;
 use crate::expand::{map_names, maps_of};
 use crate::hir::{self, Attach, Config, Hook, Map, MapId, MapValue, Names, Probe, Program, Records};
@@ -138,8 +138,11 @@ pub fn check(
         return checked;
     }
     // The later of two conflicting uses is reported.
+    let known = before.list.len();
     *diags = before;
-    check_in(schedule::Order::Text, script, src, options, catalog, diags)
+    let checked = check_in(schedule::Order::Text, script, src, options, catalog, diags);
+    note_values(script, src, &mut diags.list[known..]);
+    checked
 }
 
 fn check_in(
@@ -295,11 +298,13 @@ pub(crate) struct Checker<'a> {
     /// `metric @m = { ... }`
     metrics: Vec<metrics::MetricDeclaration>,
     /// Maps that are declared as metrics, and the names of the metrics.
-    metric_names: (FxHashSet<String>, FxHashSet<String>),
+    metric_names: (FxHashMap<String, Span>, FxHashMap<String, Span>),
     labels: Labels,
     gpu_joins: u32,
     /// As [`ast::Script::given`].
     pub(crate) given: Vec<Span>,
+    /// As [`ast::Script::expansions`].
+    expansions: FxHashMap<Span, Option<Span>>,
     pub maps: Vec<MapState>,
     /// By name.
     map_ids: FxHashMap<String, MapId>,
@@ -353,6 +358,7 @@ impl<'a> Checker<'a> {
             labels: Labels::new(),
             gpu_joins: 0,
             given: Vec::new(),
+            expansions: FxHashMap::default(),
             maps,
             map_ids: FxHashMap::default(),
             used: FxHashMap::default(),
@@ -391,6 +397,7 @@ impl<'a> Checker<'a> {
         self.labels.clone_from(&script.labels);
         self.gpu_joins = script.gpu_joins;
         self.given.clone_from(&script.given);
+        self.expansions.clone_from(&script.expansions);
         for item in &script.items {
             if let Item::Declaration(declaration) = item {
                 self.declare_tags(&declaration.base);
@@ -749,6 +756,17 @@ impl<'a> Checker<'a> {
     fn max_entries(&self, map: &MapState) -> u32 {
         let declared = self.declared.get(&map.name).map(|declared| declared.max_entries);
         map.max_entries.or(declared).unwrap_or(self.config.max_map_keys)
+    }
+
+    /// Checks what may be the expansion of a macro's call at `span`: messages name the call, too.
+    pub(crate) fn in_expansion<T>(&mut self, span: Span, check: impl FnOnce(&mut Self) -> T) -> T {
+        let is_call = self.expansions.contains_key(&span);
+        self.diags.calls.extend(is_call.then_some(span));
+        let checked = check(self);
+        if is_call {
+            self.diags.calls.pop();
+        }
+        checked
     }
 
     /// Adds an error of this round.

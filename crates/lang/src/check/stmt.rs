@@ -60,7 +60,7 @@ impl Checker<'_> {
             AstStmt::ForRange { var, start, end, body } => Some(self.for_range(var, start, end, body)),
             AstStmt::ForMap { var, map, body } => self.for_map(var, map, body),
             AstStmt::Block(block) => {
-                out.extend(self.block(block));
+                out.extend(self.in_expansion(block.span, |checker| checker.block(block)));
                 None
             }
             AstStmt::Break => self.leave(StmtKind::Break, "break", span),
@@ -242,6 +242,9 @@ impl Checker<'_> {
                         crate::check::slots::agg_name(&agg)
                     );
                     self.error("E0218", value.span, message).help(format!("write `@{name} = ...`"));
+                    // Uses of the variable are no further mistakes.
+                    let id = self.scope.lookup_or_add(name, target.span);
+                    self.scope.set(id);
                     return None;
                 }
                 let value = self.expr(value);

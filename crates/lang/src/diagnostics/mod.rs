@@ -35,6 +35,8 @@ pub struct Diagnostic {
     pub span: Span,
     /// Other positions with the same cause.
     pub also: Vec<Span>,
+    /// Calls of the macros whose expansion has the position, the innermost first.
+    pub calls: Vec<Span>,
     /// Label under the carets; may be empty.
     pub label: String,
     /// Further facts.
@@ -83,6 +85,8 @@ pub struct Diagnostics {
     repeated: Option<Box<Diagnostic>>,
     /// Number of diagnostics in other lists that precede this one.
     before: usize,
+    /// Calls of the macros whose expansion is being checked, the innermost last.
+    pub(crate) calls: Vec<Span>,
 }
 
 /// Diagnostics with equal keys are duplicates.
@@ -148,6 +152,12 @@ impl Diagnostics {
         self.before + self.list.len() >= DRAWN
     }
 
+    /// Calls of the macros whose expansion has a position, the innermost first. Arguments are written within the call: they
+    /// are not parts of the macro.
+    pub(crate) fn calls_around(&self, span: Span) -> Vec<Span> {
+        self.calls.iter().rev().take_while(|call| !call.contains(span)).copied().collect()
+    }
+
     /// Whether there is an error.
     pub fn has_errors(&self) -> bool {
         self.list.iter().any(|d| d.severity == Severity::Error)
@@ -161,7 +171,8 @@ impl Diagnostics {
         message: String,
     ) -> &mut Diagnostic {
         let (label, notes, help) = (String::new(), Vec::new(), Vec::new());
-        self.push(Diagnostic { severity, code, message, span, also: Vec::new(), label, notes, help })
+        let (also, calls) = (Vec::new(), self.calls_around(span));
+        self.push(Diagnostic { severity, code, message, span, also, calls, label, notes, help })
     }
 }
 

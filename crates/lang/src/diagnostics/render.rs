@@ -53,6 +53,9 @@ fn draw(diag: &Diagnostic, src: &Source, renderer: &Renderer) -> String {
     if !diag.also.is_empty() {
         group = group.element(Level::NOTE.message(visible(&other_positions(diag, src)).into_owned()));
     }
+    if let Some(text) = calls(diag, src) {
+        group = group.element(Level::NOTE.message(visible(&text).into_owned()));
+    }
     for note in &diag.notes {
         group = group.element(Level::NOTE.message(visible(note)));
     }
@@ -64,16 +67,30 @@ fn draw(diag: &Diagnostic, src: &Source, renderer: &Renderer) -> String {
 
 /// `also at leak.ct:3:1, leak.ct:9:1 and 2 more`
 fn other_positions(diag: &Diagnostic, src: &Source) -> String {
-    let position = |span: &Span| {
-        let (line, column) = src.line_column(span.start);
-        format!("{}:{line}:{column}", src.file_at(span.start).name)
-    };
-    let shown: Vec<String> = diag.also.iter().take(MOST_POSITIONS).map(position).collect();
+    let shown: Vec<String> = diag.also.iter().take(MOST_POSITIONS).map(|span| position(src, *span)).collect();
     let more = match diag.also.len().saturating_sub(MOST_POSITIONS) {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
     format!("also at {}{more}", shown.join(", "))
+}
+
+/// `in the macro that is called at leak.ct:3:1`
+fn calls(diag: &Diagnostic, src: &Source) -> Option<String> {
+    let shown: Vec<String> =
+        diag.calls.iter().take(MOST_POSITIONS).map(|span| position(src, *span)).collect();
+    let more = match diag.calls.len().saturating_sub(MOST_POSITIONS) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let called = shown.join(", in a macro that is called at ");
+    (!shown.is_empty()).then(|| format!("in the macro that is called at {called}{more}"))
+}
+
+/// `leak.ct:3:1`
+fn position(src: &Source, span: Span) -> String {
+    let (line, column) = src.line_column(span.start);
+    format!("{}:{line}:{column}", src.file_at(span.start).name)
 }
 
 /// The lines around a diagnostic, so that only a part of a long script is rendered.

@@ -12,11 +12,13 @@
 
 use std::collections::HashMap;
 
-use crate::diagnostics::Diagnostics;
+use rustc_hash::FxHashMap;
+
 use crate::diagnostics::wording::listed;
+use crate::diagnostics::{Diagnostic, Diagnostics};
 use crate::expand::template::SetSpan;
 use crate::limits::MAX_DEPTH;
-use crate::source::span::Span;
+use crate::source::span::{Source, Span};
 use crate::syntax::FindBuiltin;
 use crate::syntax::ast::{
     Block, Expr, ExprKind, Item, Macro, MacroParam, Name, Script, Stmt, StmtKind, TypeName,
@@ -34,10 +36,35 @@ const MOST_NODES: usize = 1_000_000;
 /// Replaces all calls of macros, and removes the macros.
 pub(crate) fn expand(script: &mut Script, builtins: FindBuiltin, diags: &mut Diagnostics) {
     let macros = definitions(script, diags);
-    let mut expander =
-        Expander { macros: &macros, builtins, prelude: None, active: Vec::new(), count: 0, nodes: 0, diags };
+    let calls = FxHashMap::default();
+    let mut expander = Expander {
+        macros: &macros,
+        builtins,
+        prelude: None,
+        active: Vec::new(),
+        count: 0,
+        nodes: 0,
+        calls,
+        diags,
+    };
     visit::script(script, &mut expander);
+    script.expansions = expander.calls;
     visit::script(script, &mut Valueless { diags });
+}
+
+/// Adds the position of a macro's value to messages about its call: a call of only a value is replaced by the value.
+pub(crate) fn note_values(script: &Script, src: &Source, findings: &mut [Diagnostic]) {
+    for finding in findings {
+        let Some(Some(value)) = script.expansions.get(&finding.span) else { continue };
+        let (line, column) = src.line_column(value.start);
+        let (text, file) = (src.slice(*value), &src.file_at(value.start).name);
+        let shown = if text.len() < 40 {
+            format!("the macro's value is `{text}`, at")
+        } else {
+            "the macro's value is at".into()
+        };
+        finding.note(format!("{shown} {file}:{line}:{column}"));
+    }
 }
 
 /// The name of a variable in the source.
@@ -90,6 +117,8 @@ pub(crate) struct Expander<'m, 'd> {
     count: u32,
     /// Number of inserted expressions and statements.
     nodes: usize,
+    /// As [`Script::expansions`].
+    calls: FxHashMap<Span, Option<Span>>,
     diags: &'d mut Diagnostics,
 }
 
@@ -115,7 +144,11 @@ impl Visit for Expander<'_, '_> {
             matches!(e.kind, ExprKind::Call { .. } | ExprKind::IncDec { .. } | ExprKind::Block { .. })
         };
         let value = value.take().filter(|value| acts(value));
-        body.stmts.extend(value.map(|value| Stmt { span: value.span, kind: StmtKind::Expr(*value) }));
+        body.stmts.extend(value.map(|value| {
+            let mut last = Stmt { span: value.span, kind: StmtKind::Expr(*value) };
+            self.stmt(&mut last);
+            last
+        }));
         stmt.kind = StmtKind::Block(Block { stmts: body.stmts, span });
     }
 }
@@ -128,7 +161,8 @@ impl<'m, 'd> Expander<'m, 'd> {
         diags: &'d mut Diagnostics,
     ) -> Expander<'m, 'd> {
         let any: FindBuiltin = |_| Some(0..=usize::MAX);
-        Expander { macros, builtins: any, prelude: Some(name), active: Vec::new(), count: 0, nodes: 0, diags }
+        let (active, calls) = (Vec::new(), FxHashMap::default());
+        Expander { macros, builtins: any, prelude: Some(name), active, count: 0, nodes: 0, calls, diags }
     }
 
     /// The expansion of a call; `None` if it is not a call of a macro.
@@ -157,6 +191,7 @@ impl<'m, 'd> Expander<'m, 'd> {
         if self.prelude.is_none() && (self.count > MOST_EXPANSIONS || self.active.len() > MAX_DEPTH / 4) {
             return Some(self.too_much(span));
         }
+        self.calls.insert(span, def.value.as_ref().map(|value| value.span));
         self.active.push(name);
         let kind = self.body(def, args, span);
         self.active.pop();
@@ -311,8 +346,14 @@ impl Visit for InsertArguments<'_, '_> {
             Some(of) => Some(&of.kind),
             None => self.argument(is_param),
         };
-        let Some(ExprKind::Type(given)) = given else { return };
-        let given = given.clone();
+        let given = match given {
+            Some(ExprKind::Type(given)) => given.clone(),
+            // `b *`, where the argument `b` is `uint32`.
+            Some(ExprKind::Ident(name)) if ty.of.is_none() => {
+                TypeName { name: name.clone(), ..TypeName::bare(ty.span) }
+            }
+            _ => return,
+        };
         *ty = TypeName {
             pointers: ty.pointers + given.pointers,
             dims: [ty.dims.as_slice(), &given.dims].concat(),

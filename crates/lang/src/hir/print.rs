@@ -158,7 +158,7 @@ impl<'a> Printer<'a> {
             StmtKind::Return(Some(value)) => format!("return {}", self.expr(value)),
             StmtKind::Exit { code } => format!("exit({})", self.expr(code)),
             StmtKind::Printf { format, args } => self.printf("printf", format, args),
-            StmtKind::Message { what, format, args } => self.printf(what.function(), format, args),
+            StmtKind::Message { what, format, args, .. } => self.printf(what.function(), format, args),
             StmtKind::Rows { top, none } if none.is_empty() => format!("rows({top})"),
             StmtKind::Rows { top, none } => format!("rows({top}, {:?})", String::from_utf8_lossy(none)),
             StmtKind::Signal { number, thread } => {

@@ -576,6 +576,8 @@ pub enum StmtKind {
         format: Vec<Piece>,
         /// The arguments, one for each directive.
         args: Vec<Expr>,
+        /// Calls of the macros that it is in, the innermost first.
+        calls: Vec<Span>,
     },
     /// `rows(top, "none")`: the lines stored by `row`, in descending order of weight.
     Rows {

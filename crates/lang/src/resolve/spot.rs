@@ -81,6 +81,7 @@ pub(super) fn finding(
         message,
         span,
         also: Vec::new(),
+        calls: Vec::new(),
         label,
         notes,
         help,

@@ -15,6 +15,11 @@ impl Span {
         Span { start: start as u32, end: end as u32 }
     }
 
+    /// Whether the other span is a part of this one.
+    pub(crate) fn contains(self, other: Span) -> bool {
+        self.start <= other.start && other.end <= self.end
+    }
+
     /// The smallest span that contains both.
     pub fn to(self, other: Span) -> Span {
         Span { start: self.start.min(other.start), end: self.end.max(other.end) }

@@ -3,6 +3,7 @@
 //! Each variant shows the text that it is parsed from. Every node has its span.
 
 use crate::source::span::{Span, WithSpan};
+use rustc_hash::FxHashMap;
 use std::collections::HashMap;
 
 /// A name with its position.
@@ -19,6 +20,8 @@ pub struct Script {
     pub gpu_joins: u32,
     /// Positions of texts from the command line, set by expansion.
     pub given: Vec<Span>,
+    /// Calls of macros, with the position of the macro's value; set by expansion.
+    pub expansions: FxHashMap<Span, Option<Span>>,
 }
 
 /// An item at the top level.

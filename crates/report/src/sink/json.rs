@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 
 use wire::decode::Header;
-use wire::manifest::{HiddenValue, Message, Piece, Place};
+use wire::manifest::{HiddenValue, MacroCall, Message, Piece, Place};
 use wire::map::{Agg, Map, MapValue};
 use wire::types::Lookup;
 use wire::{Manifest, Value};
@@ -77,9 +77,18 @@ impl<W: Write> JsonSink<W> {
         let msg = string(&diagnostic.text);
         let file = string(context.manifest.file_of(diagnostic.place).as_bytes());
         let Place { line, column, .. } = diagnostic.place;
+        let call = |call: &MacroCall| {
+            let file = string(context.manifest.file_of(call.place).as_bytes());
+            format!("{{\"filename\": {file}, \"line\": {}, \"col\": {}}}", call.place.line, call.place.column)
+        };
+        let calls: Vec<String> = diagnostic.calls.iter().map(call).collect();
+        let calls = match calls.is_empty() {
+            true => String::new(),
+            false => format!(", \"expanded_from\": [{}]", calls.join(", ")),
+        };
         writeln!(
             self.out,
-            "{{\"type\": \"{kind}\", \"msg\": {msg}, \"filename\": {file}, \"line\": {line}, \"col\": {column}}}"
+            "{{\"type\": \"{kind}\", \"msg\": {msg}, \"filename\": {file}, \"line\": {line}, \"col\": {column}{calls}}}"
         )
     }
 

@@ -72,16 +72,21 @@ impl<W: Write, N: Write> TextSink<W, N> {
         }
     }
 
-    /// `leak.ct:3:5-17: WARNING: low memory`
+    /// `leak.ct:3:5-17: WARNING: low memory`, and a line for each call of a macro that the statement is in
     fn diagnostic(&mut self, context: Context, level: &str, diagnostic: &Diagnostic) -> io::Result<()> {
-        let Place { line, column, .. } = diagnostic.place;
-        let file = context.manifest.file_of(diagnostic.place);
-        let end = match diagnostic.end_column {
-            0 => String::new(),
-            column => format!("-{column}"),
+        let at = |place: Place, end_column: u32| {
+            let file = context.manifest.file_of(place);
+            let end = match end_column {
+                0 => String::new(),
+                column => format!("-{column}"),
+            };
+            format!("{file}:{}:{}{end}", place.line, place.column)
         };
         let text = String::from_utf8_lossy(&diagnostic.text);
-        writeln!(self.notices, "{file}:{line}:{column}{end}: {level}: {text}")
+        writeln!(self.notices, "{}: {level}: {text}", at(diagnostic.place, diagnostic.end_column))?;
+        diagnostic.calls.iter().try_for_each(|call| {
+            writeln!(self.notices, "{}: {level}: expanded from this call", at(call.place, call.end_column))
+        })
     }
 
     /// `span cuMemAlloc_v2 [python 7/8] 74120 ns CUDA_SUCCESS bytes=4096`

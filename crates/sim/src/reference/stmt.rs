@@ -70,7 +70,7 @@ impl Meaning<'_> {
                 run.queue.push(Later::Emit(What::Exit(code)));
                 return Flow::Exit;
             }
-            StmtKind::Message { what, format, args } => {
+            StmtKind::Message { what, format, args, .. } => {
                 let values = self.formatted(run, args);
                 run.queue.push(Later::Emit(What::Message(*what, format.clone(), values)));
             }

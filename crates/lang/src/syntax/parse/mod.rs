@@ -23,7 +23,7 @@ mod types;
 use crate::diagnostics::{Diagnostic, Diagnostics};
 use crate::source::span::{Source, Span};
 use crate::syntax::FindBuiltin;
-use crate::syntax::ast::{Expr, ExprKind, Item, Labels, Script, UnaryOp};
+use crate::syntax::ast::{Expr, ExprKind, Item, Script, UnaryOp};
 use build::Builder;
 use grammar::{Pair, Rule, expected, position};
 use mistake::BrokenItem;
@@ -84,7 +84,7 @@ fn read<'d>(
     let items = files.flat_map(|file| parse_file(src, file, params, builtins, diags)).collect();
     let new = &mut diags.list[errors_before..];
     new.sort_by_key(|diag| diag.span.start);
-    (Script { items, labels: Labels::new(), gpu_joins: 0, given: Vec::new() }, new)
+    (Script { items, ..Script::default() }, new)
 }
 
 /// The items of one file of the source.
