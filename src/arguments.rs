@@ -73,6 +73,8 @@ pub fn parse(
 fn common_options(matches: &ArgMatches) -> Result<Cli, clap::Error> {
     let mut cli = Cli::from_arg_matches(matches)?;
     cli.without_effect = WITHOUT_EFFECT.iter().filter_map(|option| option.note(matches)).collect();
+    let missing = missing_paths(&cli);
+    cli.without_effect.extend(missing);
     cli.choose_program();
     if cli.debug.contains(&Stage::Verifier) {
         cli.without_effect.push(
@@ -86,6 +88,16 @@ fn common_options(matches: &ArgMatches) -> Result<Cli, clap::Error> {
         None => {}
     }
     Ok(cli)
+}
+
+/// Folders and files of options that do not exist. With `-p` they may exist in the root of the process.
+fn missing_paths(cli: &Cli) -> Vec<String> {
+    let folders = cli.debuginfo.iter().filter(|folder| !folder.is_dir());
+    let folders =
+        folders.map(|folder| format!("`--debuginfo {}`: there is no such folder", folder.display()));
+    let files = cli.libs.iter().filter(|(_, path)| cli.pids.is_empty() && !path.exists());
+    let files = files.map(|(name, path)| format!("`--lib {name}={}`: there is no such file", path.display()));
+    folders.chain(files).collect()
 }
 
 /// Whether the script has a parameter such as `$1` without an argument before `--`.
@@ -447,7 +459,7 @@ mod tests {
             "cudatrace -I /usr/include --include x.h --btf --debuginfo /d --dwarf-pid 3 --emit-llvm x \
              --traceable-functions f --usdt-file-activation --verify-llvm-ir -d verifier x.bt 7 --debuginfo /e",
         );
-        assert_eq!((cli.without_effect.len(), cli.words), (9, vec!["x.bt".into(), "7".into()]));
+        assert_eq!((cli.without_effect.len(), cli.words), (11, vec!["x.bt".into(), "7".into()]));
         assert_eq!(cli.debuginfo, ["/d", "/e"].map(std::path::PathBuf::from));
         assert!(cli.without_effect[0].starts_with("`-I` has no effect: headers are not read"));
         let cli = read(

@@ -211,7 +211,7 @@ pub struct Cli {
     #[arg(skip)]
     pub subcommands: Vec<&'static str>,
 
-    /// Notes on options of bpftrace without effect here.
+    /// Notes on options of bpftrace without effect here, and on files of options that do not exist.
     #[arg(skip)]
     pub without_effect: Vec<String>,
 

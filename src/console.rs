@@ -23,7 +23,7 @@ const MOST_REFUSED: usize = 4;
 /// When to colour.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Color {
-    /// On a terminal, unless NO_COLOR is set; CUDATRACE_COLOR may be `always` or `never`.
+    /// On a terminal, unless NO_COLOR is set and not empty; CUDATRACE_COLOR may be `always` or `never`.
     Auto,
     /// Always.
     Always,
@@ -111,8 +111,10 @@ impl Messages {
         let color = match color {
             Color::Always => true,
             Color::Never => false,
-            Color::Auto => color_setting()
-                .unwrap_or_else(|| std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none()),
+            Color::Auto => color_setting().unwrap_or_else(|| {
+                std::io::stderr().is_terminal()
+                    && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+            }),
         };
         Messages {
             color,

@@ -35,7 +35,15 @@ fn list(lister: &Lister, category: &str, event: &str) -> Result<Vec<ListEntry>> 
     let matches = |(c, e): &(String, String)| glob(category, c) && glob(event, e);
     let found: Vec<_> = lister.machine.tracepoints().into_iter().filter(matches).collect();
     if found.is_empty() {
-        bail!("no tracepoint matches `{category}:{event}`; only root may read tracefs");
+        // Some tracepoint exists in each kernel: none is found if tracefs cannot be read.
+        match lister.machine.tracepoints().is_empty() {
+            true => bail!(
+                "no tracepoint can be listed: `/sys/kernel/tracing` is not mounted, or only root may read it"
+            ),
+            false => {
+                bail!("no tracepoint matches `{category}:{event}`; `cudatrace -l 'tracepoint:*'` lists all")
+            }
+        }
     }
     let entry = |(category, event): (String, String)| {
         lister.entry(format!("tracepoint:{category}:{event}"), || record(&category, &event))

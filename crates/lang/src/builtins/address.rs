@@ -1,6 +1,6 @@
 //! Built-ins on addresses: `uaddr`, `kptr`, `memcmp`, symbols and registers.
 
-use crate::builtins::args::Args;
+use crate::builtins::args::{Args, NO_ADDRESS};
 use crate::builtins::probe_context::At;
 use crate::builtins::row::{BuiltinSpec, Check, call, calls};
 use crate::diagnostics::wording::did_you_mean;
@@ -120,7 +120,7 @@ impl dyn Args + '_ {
             }
             other => {
                 let message = format!("`kptr` takes an address, found {}", self.types().show(other));
-                self.error("E0210", arg.span, message);
+                self.error("E0210", arg.span, message).help(NO_ADDRESS);
                 unknown(span)
             }
         }

@@ -67,6 +67,9 @@ pub(crate) enum CoreAction {
     Exit,
 }
 
+/// Help where an address is expected and the value has another type.
+pub(crate) const NO_ADDRESS: &str = "addresses are pointers and numbers of 64 bits, such as `arg0` and `args.path`; other values are printed by `print` and `%s`";
+
 /// The checker's interface for built-ins; see the module.
 pub(crate) trait Args {
     /// Checks an argument: a value, or a struct or array in memory.
@@ -138,7 +141,9 @@ pub(crate) trait Args {
             _ if is_unknown(&value) => None,
             ExprKind::Int(number) => Some(number),
             _ => {
-                self.diags().error("E0221", arg.span, format!("{what} must be a constant number"));
+                let error =
+                    self.diags().error("E0221", arg.span, format!("{what} must be a constant number"));
+                error.help("write a number, a name that `#define` gives one, or a parameter such as `$1`");
                 None
             }
         }

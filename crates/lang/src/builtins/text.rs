@@ -1,7 +1,7 @@
 //! Built-ins on text and bytes.
 
 use crate::builtins::Call;
-use crate::builtins::args::{Args, Core};
+use crate::builtins::args::{Args, Core, NO_ADDRESS};
 use crate::builtins::row::{BuiltinSpec, Check, call};
 use crate::hir::make::{binary, convert, expr, int, is_unknown, literal, not, unknown};
 use crate::hir::{BinaryOp, Builtin, Expr, ExprKind, Type};
@@ -246,7 +246,7 @@ impl dyn Args + '_ {
             Type::Pointer(_) | Type::Int { bytes: 8, .. } => (place, None),
             other => {
                 let message = format!("`buf` takes an address, found {}", self.types().show(other));
-                self.error("E0210", args[0].span, message);
+                self.error("E0210", args[0].span, message).help(NO_ADDRESS);
                 return unknown(span);
             }
         };

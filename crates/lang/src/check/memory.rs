@@ -1,6 +1,6 @@
 //! Memory of the process: `*p`, `p->field`, addresses; and fields of structs that are passed in registers.
 
-use crate::builtins::args::Args;
+use crate::builtins::args::{Args, NO_ADDRESS};
 use crate::builtins::probe_context::At;
 use crate::check::Checker;
 use crate::check::aggregates::{fields_are, is_passed};
@@ -292,7 +292,7 @@ impl Checker<'_> {
             }
             other => {
                 let message = format!("`str` takes an address, found {}", self.types.show(other));
-                self.error("E0210", args[0].span, message);
+                self.error("E0210", args[0].span, message).help(NO_ADDRESS);
                 unknown(span)
             }
         }

@@ -228,8 +228,9 @@ impl<'a> Checker<'a> {
                 (format!("`{name}` is only available in a `uretprobe`"), "use a `uretprobe`")
             }
             _ => (
-                format!("`{name}` is only available in a `uprobe` or `uretprobe`"),
-                "store it in a map there and read the map here",
+                format!("`{name}` is only available in probes of functions"),
+                "use it in a `uprobe`, `uretprobe`, `kprobe`, `kretprobe`, `fentry` or `fexit`, store it in a map there, and read \
+                 the map here",
             ),
         };
         self.error("E0211", span, message).help(help);
@@ -321,6 +322,7 @@ impl<'a> Checker<'a> {
                     error.help.extend(near);
                     error.help("modes are `bpftrace`, `perf`, `raw`, `folded` and `build_id`");
                 }
+                ast::ExprKind::Str(word) => mode = self.quoted_mode(name, word, arg.span).unwrap_or(mode),
                 _ => limit = self.constant(arg, "the number of frames").unwrap_or(limit),
             }
         }
@@ -335,6 +337,18 @@ impl<'a> Checker<'a> {
         }
         let ty = Type::Stack { user, limit: limit as u32, mode };
         expr(ExprKind::Stack, ty, span)
+    }
+
+    /// `ustack("perf")`: reports the quotes, and returns the mode between them.
+    fn quoted_mode(&mut self, name: &str, word: &[u8], span: Span) -> Option<StackMode> {
+        let word = String::from_utf8_lossy(word);
+        let mode = stack_mode(&word);
+        let error = self.error("E0210", span, "the mode of a stack is written without quotes");
+        error.help(match mode.is_some() {
+            true => format!("write `{name}({word})`"),
+            false => "modes are `bpftrace`, `perf`, `raw`, `folded` and `build_id`".into(),
+        });
+        mode
     }
 
     /// `arg0` of a raw tracepoint, as int64.

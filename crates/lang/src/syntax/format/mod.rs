@@ -135,11 +135,14 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Whether a `;` separates nothing.
+    /// Whether a `;` or the `,` after the last attach point separates nothing.
     fn is_needless(&self, at: usize) -> bool {
         let Some(before) = at.checked_sub(1).map(|at| &self.tokens.list[at]) else { return false };
-        self.tokens.list[at].text == ";"
-            && (before.text == ";" || before.opens || before.closes && before.semicolons)
+        let text = self.tokens.list[at].text;
+        // `interval:s:1, { ... }`
+        let opens = self.tokens.list.get(at + 1).is_some_and(|next| next.opens);
+        text == "," && opens && self.blocks.is_empty()
+            || text == ";" && (before.text == ";" || before.opens || before.closes && before.semicolons)
     }
 
     /// Whether the entry before this token has no `;` although entries of its block end with one.

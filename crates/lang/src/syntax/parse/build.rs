@@ -544,9 +544,13 @@ impl<'a> Builder<'a> {
     }
 
     fn not_assignable(&mut self, target: &Expr) {
+        let label = match target.kind {
+            ExprKind::TupleIndex { .. } => "a part of a tuple, which is a value as a whole",
+            _ => "neither a variable nor a map",
+        };
         self.diags
             .error("E0008", target.span, "this cannot be assigned to")
-            .label("neither a variable nor a map")
+            .label(label)
             .help(way_to_assign(&target.kind));
     }
 
@@ -984,6 +988,7 @@ fn way_to_assign(target: &ExprKind) -> String {
         ExprKind::Field { base, name, .. } if named(base, "this") => {
             format!("keep values of one run of the clause in a variable: `${}`", name.node)
         }
+        ExprKind::TupleIndex { .. } => "tuples are values: assign a new one, `$t = (3, $t.1)`".into(),
         _ => "scratch variables are written `$x`, maps `@m` or `@m[key]`".into(),
     }
 }

@@ -12,6 +12,7 @@ use crate::syntax::FindBuiltin;
 use crate::syntax::ast::Item;
 use crate::syntax::parse::foreign_syntax::FOREIGN;
 use crate::syntax::parse::mistake::{BrokenItem, Mistake};
+use crate::syntax::parse::tokens::statement_start;
 
 /// Reports why an item cannot be parsed, and returns the part to remove from it; `None` if the rest cannot give
 /// further diagnostics.
@@ -34,6 +35,15 @@ pub(crate) fn explain(
         return None;
     }
     let expectation = expectation(expected(error));
+    if let Some(open) = found.and_then(|found| open_in_statement(item, found, &expectation)) {
+        not_closed(
+            &item[open.start..open.end],
+            Span::new(base + open.start, base + open.end),
+            "the statement ends",
+            diags,
+        );
+        return Some(Mistake { at, separator: false });
+    }
     let end = if broken.last { "the end of the script" } else { "the next clause" };
     let shown = found.map_or_else(|| end.to_owned(), |token| describe(item, token));
     let span =
@@ -121,14 +131,30 @@ fn open_bracket(broken: &BrokenItem, diags: &mut Diagnostics) -> bool {
     if !matches!(open, "{" | "(" | "[") {
         return false;
     }
-    let message = format!("this `{open}` is not closed");
-    let help = format!("add the missing `{}`", tokens::partner(open));
     let next = if broken.last { "the script ends" } else { "the next clause begins" };
-    diags
-        .error("E0003", Span::new(start, end), message)
-        .label(format!("{next} before it is closed"))
-        .help(help);
+    not_closed(open, Span::new(start, end), next, diags);
     true
+}
+
+/// Reports a bracket that is not closed before `next` happens.
+fn not_closed(open: &str, span: Span, next: &str, diags: &mut Diagnostics) {
+    diags
+        .error("E0003", span, format!("this `{open}` is not closed"))
+        .label(format!("{next} before it is closed"))
+        .help(format!("add the missing `{}`", tokens::partner(open)));
+}
+
+/// The bracket that a statement has opened and not closed before its `;`.
+fn open_in_statement(item: &str, found: Token, expectation: &str) -> Option<Token> {
+    if &item[found.start..found.end] != ";" {
+        return None;
+    }
+    let start = statement_start(item, found.start)?;
+    let statement = &item[start..found.start];
+    let open = tokens::unmatched(statement)?;
+    let text = &statement[open.start..open.end];
+    let closes = matches!(text, "(" | "[") && expectation.contains(&format!("`{}`", tokens::partner(text)));
+    closes.then_some(Token { start: start + open.start, end: start + open.end, ..open })
 }
 
 fn last_char(item: &str, base: usize) -> Span {

@@ -58,6 +58,8 @@ const NAME: &str = "a name follows the colon: `cuda:alloc`, `uprobe:libcuda:cuIn
 const NO_BODY: &str = "a body follows the probe: `BEGIN { ... }`; if you wrote one, the shell split the script at a \
                        space: put the script in single quotes";
 const PREDICATE: &str = "a predicate is written between slashes: `/ pid == 3 /`";
+const NO_BRACE: &str = "a `{` is missing before the body: `BEGIN { printf(\"hello\\n\") }`, `uprobe:libcuda:cuInit { @n = count() }`";
+const KEY_PARTS: &str = "the parts of a key are separated by commas: `@m[\"x\", 1]`";
 const COLONS: &str = "the parts of a probe are joined by colons: `uprobe:libcuda:cuInit`";
 const TOGETHER: &str = "`+=` and `-=` are written without a space";
 const BLANKS: &str = "the parts of a probe are written without spaces between them: `uprobe:libcuda:cuInit`";
@@ -73,6 +75,7 @@ const MACRO: &str = "functions cannot be defined; define a macro instead: `macro
 pub(crate) const SEPARATED: &str = "statements are separated by `;`";
 
 const HABITS: &[Habit] = &[
+    expecting("`]`", "^ :", KEY_PARTS),
     anywhere("== ^ =", "`==` compares"),
     anywhere("!= ^ =", "`!=` compares"),
     anywhere("for ( VAR ^ =", LOOP),
@@ -181,6 +184,8 @@ const HABITS: &[Habit] = &[
     expecting("a target", "PART ^ WORD", BLANKS),
     expecting("a target", "PART ^ PROBE", BLANKS),
     expecting("a `/predicate/`", "PROBE ^ NOTHING", NO_BODY),
+    expecting("a `/predicate/`", "PROBE ^ ACTION", NO_BRACE),
+    expecting("a `/predicate/`", "START WORD ^ ACTION", NO_BRACE),
     expecting("a `/predicate/`", "PROBE ^ CALL", PREDICATE),
     expecting("a `/predicate/`", "PROBE ^ (", PREDICATE),
     anywhere("START BEGIN ^ CALL", BODY),
@@ -267,6 +272,21 @@ impl Around<'_> {
         })
     }
 
+    /// Whether a call is a whole statement: `;`, `}` or nothing follows it. A predicate compares its value.
+    fn is_statement(&self, call: Token) -> bool {
+        let mut depth = 0;
+        for token in tokens::tokens(self.item, call.end) {
+            match &self.item[token.start..token.end] {
+                "(" => depth += 1,
+                ")" => depth -= 1,
+                ";" | "}" if depth == 0 => return true,
+                _ if depth == 0 => return false,
+                _ => {}
+            }
+        }
+        depth == 0
+    }
+
     fn is(&self, token: Token, shape: &str) -> bool {
         let text = &self.item[token.start..token.end];
         let builtin = || token.kind == Kind::Word && (self.builtins)(text).is_some();
@@ -282,6 +302,7 @@ impl Around<'_> {
             "PART" => text.ends_with(':'),
             "PROBE" => token.kind == Kind::Probe || text.ends_with(':'),
             "CALL" => builtin(),
+            "ACTION" => builtin() && self.is_statement(token),
             "TYPE" => C_TYPES.contains(&text),
             "QUOTE" => text.starts_with(['“', '”', '„', '‘', '’', '«', '»', '`']),
             "BLANK" => text.starts_with(['\u{a0}', '\u{2009}', '\u{202f}', '\u{3000}', '\u{200b}']),

@@ -140,6 +140,7 @@ fn not_a_number<T>(text: &str, rest: &str) -> Result<T, Problem> {
         _ if octal => "a leading `0` means octal; remove it for a decimal number",
         _ if text.starts_with("0b") => "there are no binary numbers; `0x` begins a hexadecimal one",
         _ if rest.is_empty() => "digits are missing after the prefix",
+        _ if text.starts_with("0x") => "hexadecimal digits are `0` to `9` and `a` to `f`",
         _ if exponent(rest) == Some("") => "an exponent is a whole number, as in `1e6`",
         _ if is_bytes(rest) => "bytes have no units: 10 MB are `10 << 20`",
         _ => "units are those of time: `ns us ms s m h d`",
