@@ -331,8 +331,8 @@ impl Visit for InsertArguments<'_, '_> {
             ExprKind::Map { name, .. } => *name = self.map_renamed(&name.clone(), e.span),
             // `sizeof(t)`, where the argument `t` is a type.
             ExprKind::SizeofExpr(inner) => {
-                if let ExprKind::Type(ty) = &inner.kind {
-                    e.kind = ExprKind::SizeofType(ty.clone());
+                if let Some(ty) = type_in(&inner.kind) {
+                    e.kind = ExprKind::SizeofType(ty);
                 }
             }
             _ => {}
@@ -347,13 +347,13 @@ impl Visit for InsertArguments<'_, '_> {
             None => self.argument(is_param),
         };
         let given = match given {
-            Some(ExprKind::Type(given)) => given.clone(),
             // `b *`, where the argument `b` is `uint32`.
             Some(ExprKind::Ident(name)) if ty.of.is_none() => {
-                TypeName { name: name.clone(), ..TypeName::bare(ty.span) }
+                Some(TypeName { name: name.clone(), ..TypeName::bare(ty.span) })
             }
-            _ => return,
+            given => given.and_then(type_in),
         };
+        let Some(given) = given else { return };
         *ty = TypeName {
             pointers: ty.pointers + given.pointers,
             dims: [ty.dims.as_slice(), &given.dims].concat(),
@@ -368,6 +368,29 @@ impl Visit for InsertArguments<'_, '_> {
 
     fn map(&mut self, name: &mut Name) {
         name.node = self.map_renamed(&name.node.clone(), name.span);
+    }
+}
+
+/// The type in an expression with an argument that is a type: `b`, `b[3]`.
+fn type_in(kind: &ExprKind) -> Option<TypeName> {
+    match kind {
+        ExprKind::Type(ty) => Some(ty.clone()),
+        ExprKind::Index { base, index } => {
+            let mut ty = type_in(&base.kind)?;
+            let ExprKind::Int { value, .. } = index.kind else { return None };
+            // `b[2][3]` of `uint8[4]` is `uint8[2][3][4]`.
+            ty.dims.insert(indices(base), u32::try_from(value).ok()?);
+            Some(ty)
+        }
+        _ => None,
+    }
+}
+
+/// The number of indices at the end of an expression.
+fn indices(e: &Expr) -> usize {
+    match &e.kind {
+        ExprKind::Index { base, .. } => 1 + indices(base),
+        _ => 0,
     }
 }
 
