@@ -29,6 +29,7 @@ import json
 import os
 import platform
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -165,10 +166,8 @@ class Machine:
         timed_out = tracer.poll() is None
         if timed_out:
             end(tracer, signal.SIGINT if interrupt else signal.SIGTERM)
-            try:
-                tracer.wait(5 * self.patience)
-            except subprocess.TimeoutExpired:
-                pass
+            # The shell ends before the tracer does, which then prints its maps.
+            reader.join(5 * self.patience)
         end(tracer)
         for process in filter(None, [behind]):
             end(process)
@@ -242,7 +241,7 @@ def run_test(test, tracer, machine):
         machine.succeeds(command)
     before = [machine.started(command) for command in test.get("BEFORE", [])]
     options = " -q -f json" if "EXPECT_JSON" in test else ""
-    command = test["RUN"] if "RUN" in test else "{{BPFTRACE}}" + options + " -e '" + test["PROG"] + "'"
+    command = test["RUN"] if "RUN" in test else "{{BPFTRACE}}" + options + " -e " + shlex.quote(test["PROG"])
     for process, pid in before:
         command = command.replace("{{BEFORE_PID}}", pid, 1)
     command = command.replace("{{BEFORE_PID}}", before[0][1] if before else "0").replace("{{BPFTRACE}}", tracer)
