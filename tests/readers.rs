@@ -98,6 +98,69 @@ for name, count in calls: print(name, count)";
     }
 }
 
+/// Runs the queries of docs/analysis.md: those before the second section on one recording, the others on all.
+const QUERIES: &str = r#"
+import duckdb, glob, json, pyarrow, re, sys
+one, ranks = open("docs/analysis.md").read().split("\n## ")
+def queries(text): return re.findall(r"^### (.*?)\n.*?```sql\n(.*?)```", text, re.S | re.M)
+files = sorted(glob.glob(sys.argv[1] + "/*_rank*.arrows"))
+rows = pyarrow.ipc.open_stream(files[0]).read_all()
+def ask(all):
+    for question, query in all:
+        found = duckdb.sql(query).fetchall()
+        print(question, len(found))
+        if question == "Which kernels take the time?":
+            for name, launches, ms, *_ in found: print("kernel", name, launches, round(ms * 1e6))
+ask(queries(one))
+exec(re.search(r"```python\n(.*?)```", ranks, re.S).group(1).replace("traces/", sys.argv[1] + "/"))
+ask(queries(ranks))
+print("ranks", sorted(set(rows["rank"].to_pylist())))
+"#;
+
+#[test]
+fn the_questions_in_sql_have_answers() {
+    if !can_trace() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a directory");
+    for rank in ["0", "1"] {
+        let mut command = cudatrace();
+        command
+            .args(["record", "-q", "--gpu", "--out"])
+            .arg(folder.path())
+            .args(["--", &example("workload_gpu")]);
+        let output = command.args(["--threads", "2"]).env("RANK", rank).output().expect("it runs");
+        assert!(output.status.success(), "{}", stderr(&output));
+    }
+    let Some(said) = read("duckdb, pyarrow", QUERIES, folder.path()) else { return };
+    let asked = include_str!("../docs/analysis.md").matches("\n### ").count();
+    let answers: Vec<(&str, u64)> = said
+        .lines()
+        .filter_map(|line| line.split_once("? ").and_then(|(what, rows)| Some((what, rows.parse().ok()?))))
+        .collect();
+    assert_eq!(answers.len(), asked, "{said}");
+    // The workload fails nowhere and frees all.
+    for (question, rows) in answers {
+        let is_empty = ["Which calls failed", "Which blocks were never freed"].contains(&question);
+        assert_eq!(rows == 0, is_empty, "{question}: {said}");
+    }
+    assert!(said.contains("ranks [0, 1]"), "{said}");
+    let mut files = std::fs::read_dir(folder.path()).expect("there").map(|file| file.expect("a file").path());
+    let first =
+        files.find(|file| file.display().to_string().ends_with("_rank0.arrows")).expect("a recording");
+    let report = cudatrace().arg("report").arg(first).args(["-f", "json"]).output().expect("it runs");
+    let report: serde_json::Value = serde_json::from_slice(&report.stdout).expect("JSON");
+    for kernel in report["gpu_kernels"].as_array().expect("kernels") {
+        let line = format!(
+            "kernel {} {} {}",
+            kernel["name"].as_str().expect("a name"),
+            kernel["calls"],
+            kernel["total_ns"]
+        );
+        assert!(said.contains(&line), "no `{line}` in {said}");
+    }
+}
+
 #[test]
 fn pytorchs_trace_analysis_joins_kernels_to_their_launches() {
     if !can_trace() {

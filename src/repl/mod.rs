@@ -177,9 +177,9 @@ impl<'a> Repl<'a> {
     fn begin(self: &Rc<Self>, session: &mut Session) {
         match MappingWatch::with_forks() {
             Ok(watch) => self.joining.borrow_mut().push(Box::new(MappingReports::new(watch, self.extender))),
-            Err(error) => {
-                self.messages.warning(&format!("libraries that a process loads from now on are not traced: {error}; those that it has loaded are"))
-            }
+            Err(error) => self
+                .messages
+                .warning(&format!("libraries that a process loads from now on get no probes: {error}")),
         }
         if let Ok(overwritten) = OverwriteWatch::new(self.extender, session) {
             self.joining.borrow_mut().push(Box::new(overwritten));

@@ -138,7 +138,7 @@ impl<'p, 'w> Beginning<'p, 'w> {
             Err(_) if is_held => {}
             Err(error) => {
                 self.extender.miss_mappings();
-                self.warn(&format!("libraries that a process loads from now on are not traced: {error}; those that it has loaded are"));
+                self.warn(&format!("libraries that a process loads from now on get no probes: {error}"));
             }
         }
         // Scans of mappings see forked processes, too.

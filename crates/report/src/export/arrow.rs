@@ -120,8 +120,8 @@ struct Rows {
     /// Names and types of statements, with their text.
     schemas: Vec<(jsonl::Schema, String)>,
     kind: Words,
-    ts: UInt64Builder,
-    dur: UInt64Builder,
+    ts: Int64Builder,
+    dur: Int64Builder,
     pid: UInt32Builder,
     tid: UInt32Builder,
     comm: Words,
@@ -133,7 +133,7 @@ struct Rows {
     id: UInt64Builder,
     parent: UInt64Builder,
     launch: UInt64Builder,
-    parent_ts: UInt64Builder,
+    parent_ts: Int64Builder,
     status: Words,
     result_type: Words,
     result: Words,
@@ -155,8 +155,8 @@ impl Rows {
             begun: Instant::now(),
             schemas: Vec::new(),
             kind: Words::new(),
-            ts: UInt64Builder::new(),
-            dur: UInt64Builder::new(),
+            ts: Int64Builder::new(),
+            dur: Int64Builder::new(),
             pid: UInt32Builder::new(),
             tid: UInt32Builder::new(),
             comm: Words::new(),
@@ -168,7 +168,7 @@ impl Rows {
             id: UInt64Builder::new(),
             parent: UInt64Builder::new(),
             launch: UInt64Builder::new(),
-            parent_ts: UInt64Builder::new(),
+            parent_ts: Int64Builder::new(),
             status: Words::new(),
             result_type: Words::new(),
             result: Words::new(),
@@ -193,7 +193,7 @@ impl Rows {
         }
         self.count += 1;
         self.kind.append_value(kind);
-        self.ts.append_value(record.time_ns);
+        self.ts.append_value(record.time_ns as i64);
         let thread = record.thread.as_deref();
         self.pid.append_option(thread.map(|thread| thread.pid));
         self.tid.append_option(thread.map(|thread| thread.tid));
@@ -217,7 +217,7 @@ impl Rows {
 
     fn add_kind(&mut self, record: &Record, ids: &CallIds) {
         let span = record.span();
-        self.dur.append_option(span.map(|span| span.duration_ns));
+        self.dur.append_option(span.map(|span| span.duration_ns as i64));
         self.add_ids(record, ids);
         self.status.append_option(span.map(|span| jsonl::status_name(span.status)));
         let result = span.and_then(|span| match &span.result {
@@ -260,7 +260,7 @@ impl Rows {
             _ => 0,
         };
         let start = Some(parent).filter(|parent| *parent != 0).and_then(|parent| ids.start(thread, parent));
-        self.parent_ts.append_option(start);
+        self.parent_ts.append_option(start.map(|start| start as i64));
         self.parent.append_option((start.is_none() && parent != 0).then_some(parent));
         let launch = record.span().map_or(0, |span| span.launch_id);
         let known = record.gpu_kind().and_then(|_| ids.launch(record)).unwrap_or(0);
@@ -313,8 +313,9 @@ impl Rows {
             &mut self.probe,
         ];
         all.extend(words.map(|column| Arc::new(column.finish()) as ArrayRef));
-        let ids = [&mut self.id, &mut self.parent, &mut self.launch, &mut self.parent_ts];
+        let ids = [&mut self.id, &mut self.parent, &mut self.launch];
         all.extend(ids.map(|column| Arc::new(column.finish()) as ArrayRef));
+        all.push(Arc::new(self.parent_ts.finish()));
         let words = [&mut self.status, &mut self.result_type, &mut self.result];
         all.extend(words.map(|column| Arc::new(column.finish()) as ArrayRef));
         all.push(Arc::new(self.result_value.finish()));

@@ -3,12 +3,12 @@
 //! | column | type | what |
 //! |---|---|---|
 //! | `type` | word | `span`, `event`, `counter`, `printf`, `warning`, `error`, `trouble`, `map`, and `end` in the last row |
-//! | `ts`, `dur` | uint64 | start by the boot clock and duration, ns |
+//! | `ts`, `dur` | int64 | start by the boot clock and duration, ns; signed, so that queries can subtract them |
 //! | `pid`, `tid` | uint32 | process and thread; work of a GPU has a stream as its thread |
 //! | `comm`, `program` | word | name of the thread; that of the program, where it differs |
 //! | `name`, `func`, `api`, `probe` | word | name of the record, function, function without its version, attach point |
 //! | `id`, `parent`, `launch` | uint64 | ids of a call, of the enclosing one and of that which launched work, where the next two columns and `corr` do not tell them |
-//! | `parent_ts` | uint64 | start of the enclosing call on the same thread |
+//! | `parent_ts` | int64 | start of the enclosing call on the same thread |
 //! | `status` | word | `unset`, `ok`, `error` |
 //! | `result_type`, `result`, `result_value` | word, word, int64 | `CUresult`, `CUDA_SUCCESS`, 0 |
 //! | `bytes`, `corr`, `stream`, `device`, `ptr`, `context` | uint64 | values of the script with these names, if they are numbers |
@@ -47,11 +47,12 @@ pub(crate) fn schema(run: String) -> Schema {
     let word = || DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8));
     let number = |name: &str| Field::new(name, DataType::UInt64, true);
     let words = |names: &[&str]| names.iter().map(|name| Field::new(*name, word(), true)).collect::<Vec<_>>();
-    let mut fields =
-        vec![Field::new("type", word(), false), Field::new("ts", DataType::UInt64, false), number("dur")];
+    let time = |name: &str| Field::new(name, DataType::Int64, true);
+    let mut fields = vec![Field::new("type", word(), false), time("ts"), time("dur")];
     fields.extend(["pid", "tid"].map(|name| Field::new(name, DataType::UInt32, true)));
     fields.extend(words(&["comm", "program", "name", "func", "api", "probe"]));
-    fields.extend(["id", "parent", "launch", "parent_ts"].map(number));
+    fields.extend(["id", "parent", "launch"].map(number));
+    fields.push(time("parent_ts"));
     fields.extend(words(&["status", "result_type", "result"]));
     fields.push(Field::new("result_value", DataType::Int64, true));
     fields.extend(NUMBERS.map(number));

@@ -94,8 +94,8 @@ type Words<'b> = TypedDictionaryArray<'b, Int32Type, StringArray>;
 /// The columns of a batch.
 struct Columns<'b> {
     kind: Words<'b>,
-    ts: &'b UInt64Array,
-    dur: &'b UInt64Array,
+    ts: &'b Int64Array,
+    dur: &'b Int64Array,
     pid: &'b UInt32Array,
     tid: &'b UInt32Array,
     comm: Words<'b>,
@@ -107,7 +107,7 @@ struct Columns<'b> {
     id: &'b UInt64Array,
     parent: &'b UInt64Array,
     launch: &'b UInt64Array,
-    parent_ts: &'b UInt64Array,
+    parent_ts: &'b Int64Array,
     status: Words<'b>,
     result_type: Words<'b>,
     result: Words<'b>,
@@ -128,13 +128,14 @@ impl<'b> Columns<'b> {
             batch.column_by_name(name)?.as_dictionary_opt::<Int32Type>()?.downcast_dict::<StringArray>()
         };
         let long = |name: &str| batch.column_by_name(name)?.as_primitive_opt::<UInt64Type>();
+        let signed = |name: &str| batch.column_by_name(name)?.as_primitive_opt::<Int64Type>();
         let word = |name: &str| batch.column_by_name(name)?.as_primitive_opt::<UInt32Type>();
         let text = |name: &str| batch.column_by_name(name)?.as_string_opt::<i32>();
         let numbers: Option<Vec<&UInt64Array>> = NUMBERS.into_iter().map(long).collect();
         Some(Columns {
             kind: words("type")?,
-            ts: long("ts")?,
-            dur: long("dur")?,
+            ts: signed("ts")?,
+            dur: signed("dur")?,
             pid: word("pid")?,
             tid: word("tid")?,
             comm: words("comm")?,
@@ -146,11 +147,11 @@ impl<'b> Columns<'b> {
             id: long("id")?,
             parent: long("parent")?,
             launch: long("launch")?,
-            parent_ts: long("parent_ts")?,
+            parent_ts: signed("parent_ts")?,
             status: words("status")?,
             result_type: words("result_type")?,
             result: words("result")?,
-            result_value: batch.column_by_name("result_value")?.as_primitive_opt::<Int64Type>()?,
+            result_value: signed("result_value")?,
             numbers: numbers?.try_into().ok()?,
             kernel: words(KERNEL)?,
             schema: words("schema")?,
@@ -213,7 +214,7 @@ struct Rows {
 impl Rows {
     fn row(&mut self, batch: &mut Batch<'_>, row: usize) -> Result<Row, String> {
         let columns = &batch.columns;
-        let time_ns = at(columns.ts, row).ok_or("it has no time")?;
+        let time_ns = at(columns.ts, row).ok_or("it has no time")? as u64;
         let thread = self.thread(columns, row);
         let kind = match at(columns.kind, row).ok_or("it has no `type`")? {
             "end" => return Ok(Row::End(at(columns.count, row).unwrap_or(0))),
@@ -247,7 +248,7 @@ impl Rows {
     }
 
     fn parent(&self, columns: &Columns<'_>, row: usize, thread: Option<&Thread>) -> u64 {
-        let start = || at(columns.parent_ts, row).map(|start| self.ids.of(thread, start));
+        let start = || at(columns.parent_ts, row).map(|start| self.ids.of(thread, start as u64));
         at(columns.parent, row).or_else(start).unwrap_or(0)
     }
 
@@ -264,7 +265,7 @@ impl Rows {
             Data::Enum(Arc::new(Enumerator { ty, name, value }))
         });
         Ok(Span {
-            duration_ns: at(columns.dur, row).ok_or("a span without duration")?,
+            duration_ns: at(columns.dur, row).ok_or("a span without duration")? as u64,
             span_id: at(columns.id, row).unwrap_or_else(|| self.ids.of(thread, time_ns)),
             parent_id: self.parent(columns, row, thread),
             status: match at(columns.status, row) {
