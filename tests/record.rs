@@ -56,7 +56,7 @@ fn every_call_is_recorded_once_inside_its_parent() {
     let program = [&*example("workload_runtime12"), "--threads", "3"];
     // The program loads the driver late; with its name it is attached before, on a machine of any speed.
     let driver = format!("libcuda={}", example("libcuda.so.1"));
-    let (file, stdout, stderr) = recorded(folder.path(), &["--lib", &driver], &program);
+    let (file, stdout, stderr) = recorded(folder.path(), &["--all", "--lib", &driver], &program);
     let lines = lines(&file);
     assert_eq!((&lines[0]["type"], &lines.last().unwrap()["type"]), (&"run".into(), &"end".into()));
     let spans: Vec<&Value> = lines.iter().filter(|line| line["type"] == "span").collect();

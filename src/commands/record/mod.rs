@@ -30,6 +30,8 @@ use std::time::{Duration, Instant};
 const SCRIPT: &str = include_str!("record.ct");
 const PROCESS_END: &str = include_str!("process_end.ct");
 const KERNEL: &str = include_str!("kernel.ct");
+/// A call has the span of the first clause, so that this is for all that the others leave out.
+const ALL: &str = "uretprobe:libcuda:cu*, uretprobe:libcudart:cuda* { span(); }\n";
 const GPU: &str = include_str!("gpu.ct");
 /// Where a span of [`SCRIPT`] tells the correlation id of its launch.
 const CORR: &str = " /*corr*/";
@@ -77,6 +79,10 @@ pub const SUBCOMMAND: Subcommand = Subcommand {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Options of record")]
 struct RecordOptions {
+    /// Also record what libraries ask all the time about their own state, such as cudaGetDevice: three of four calls of PyTorch
+    #[arg(long)]
+    all: bool,
+
     /// Also record the ioctls of NVIDIA's driver, by name
     #[arg(long)]
     kernel: bool,
@@ -123,6 +129,9 @@ fn run(invocation: &Invocation) -> Result<u8, Failure> {
         || runtime::kernel::tracefs::tracepoint_format("sched", "sched_process_exit").is_ok();
     if cli.in_process || has_tracepoint() {
         text += PROCESS_END;
+    }
+    if options.all {
+        text += ALL;
     }
     if options.kernel {
         text += KERNEL;
