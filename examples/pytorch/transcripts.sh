@@ -45,7 +45,7 @@ wait
 
 { heading
   transcript "$parts/record" 120 record --out "$parts/traces" "${train[@]}"
-  transcript "$parts/report" 120 report "$parts/traces"/*.jsonl
+  transcript "$parts/report" 120 report "$parts/traces"/*.arrows
   transcript "$parts/kernel" 120 record --kernel --out "$parts/kernel-traces" -- python3 "$here/train.py" 5
   cat "$parts/record" "$parts/report" "$parts/kernel" | sed "s#$parts/##g"; } >"$out/h200-record.txt"
-"$cudatrace" report "$parts"/traces/*.jsonl --html "$out/report.html"
+"$cudatrace" report "$parts"/traces/*.arrows --html "$out/report.html"
