@@ -142,7 +142,7 @@ impl<'p, 'w> Beginning<'p, 'w> {
             }
         }
         // Scans of mappings see forked processes, too.
-        if is_held && self.session.watches_ends() {
+        if self.held().is_some() && self.session.watches_ends() {
             match Descendants::new(pids) {
                 Ok(family) => watches.push(Box::new(family)),
                 Err(error) => {
@@ -158,7 +158,10 @@ impl<'p, 'w> Beginning<'p, 'w> {
         let extender = self.extender;
         Ok(match (is_held, self.plan.in_process) {
             (true, _) => Box::new(MappingReports::beside(MappingWatch::start()?, extender)),
-            // A command, which would be one more, is held at new files, and cannot be stopped then.
+            // A command is held at new files and patched then; it cannot be stopped meanwhile.
+            (false, true) if self.held().is_some() => {
+                Box::new(MappingScans::new(&self.plan.target.pids, false, extender)?)
+            }
             (false, true) => Box::new(MappingScans::new(pids, pids == self.plan.target.pids, extender)?),
             // Forks tell which processes that have ended were traced.
             (false, false) if self.plan.records.is_some() => {
