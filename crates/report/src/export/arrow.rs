@@ -1,4 +1,4 @@
-//! A stream of Apache Arrow, compressed: the form of recordings. It takes a fortieth of the same JSON lines, and pyarrow, polars and DuckDB
+//! A stream of Apache Arrow, compressed: the form of recordings. It takes some 6 to 12 bytes a record, and pyarrow, polars and DuckDB
 //! read it; see [`columns`](super::columns) for its rows.
 //!
 //! Rows are written in batches, each of which can be read without the later ones: a file that ends in the middle, after SIGKILL or a full
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arrow_array::builder::{
-    Int64Builder, StringBuilder, StringDictionaryBuilder, UInt32Builder, UInt64Builder,
+    ArrayBuilder, Int64Builder, StringBuilder, StringDictionaryBuilder, UInt32Builder, UInt64Builder,
 };
 use arrow_array::types::Int32Type;
 use arrow_array::{ArrayRef, RecordBatch};
@@ -111,14 +111,9 @@ fn failure(error: ArrowError) -> io::Error {
 /// Texts of which there are few.
 type Words = StringDictionaryBuilder<Int32Type>;
 
-/// The rows of a batch.
-struct Rows {
-    schema: SchemaRef,
-    count: usize,
-    /// When the first row was added.
-    begun: Instant,
-    /// Names and types of statements, with their text.
-    schemas: Vec<(jsonl::Schema, String)>,
+/// The columns of a batch, which [`columns::schema`] has in this order.
+#[derive(Default)]
+struct Builders {
     kind: Words,
     ts: Int64Builder,
     dur: Int64Builder,
@@ -147,40 +142,56 @@ struct Rows {
     value: StringBuilder,
 }
 
+impl Builders {
+    fn finish(&mut self) -> Vec<ArrayRef> {
+        let before: [&mut dyn ArrayBuilder; 19] = [
+            &mut self.kind,
+            &mut self.ts,
+            &mut self.dur,
+            &mut self.pid,
+            &mut self.tid,
+            &mut self.comm,
+            &mut self.program,
+            &mut self.name,
+            &mut self.func,
+            &mut self.api,
+            &mut self.probe,
+            &mut self.id,
+            &mut self.parent,
+            &mut self.launch,
+            &mut self.parent_ts,
+            &mut self.status,
+            &mut self.result_type,
+            &mut self.result,
+            &mut self.result_value,
+        ];
+        let numbers = self.numbers.iter_mut().map(|column| column as &mut dyn ArrayBuilder);
+        let after: [&mut dyn ArrayBuilder; 6] = [
+            &mut self.kernel,
+            &mut self.fields,
+            &mut self.args,
+            &mut self.losses,
+            &mut self.printed,
+            &mut self.value,
+        ];
+        before.into_iter().chain(numbers).chain(after).map(ArrayBuilder::finish).collect()
+    }
+}
+
+/// The rows of a batch.
+struct Rows {
+    schema: SchemaRef,
+    count: usize,
+    /// When the first row was added.
+    begun: Instant,
+    /// Names and types of statements, with their text.
+    schemas: Vec<(jsonl::Schema, String)>,
+    columns: Builders,
+}
+
 impl Rows {
     fn new(schema: SchemaRef) -> Rows {
-        Rows {
-            schema,
-            count: 0,
-            begun: Instant::now(),
-            schemas: Vec::new(),
-            kind: Words::new(),
-            ts: Int64Builder::new(),
-            dur: Int64Builder::new(),
-            pid: UInt32Builder::new(),
-            tid: UInt32Builder::new(),
-            comm: Words::new(),
-            program: Words::new(),
-            name: Words::new(),
-            func: Words::new(),
-            api: Words::new(),
-            probe: Words::new(),
-            id: UInt64Builder::new(),
-            parent: UInt64Builder::new(),
-            launch: UInt64Builder::new(),
-            parent_ts: Int64Builder::new(),
-            status: Words::new(),
-            result_type: Words::new(),
-            result: Words::new(),
-            result_value: Int64Builder::new(),
-            numbers: Default::default(),
-            kernel: Words::new(),
-            fields: Words::new(),
-            args: Words::new(),
-            losses: UInt64Builder::new(),
-            printed: StringBuilder::new(),
-            value: StringBuilder::new(),
-        }
+        Rows { schema, count: 0, begun: Instant::now(), schemas: Vec::new(), columns: Builders::default() }
     }
 
     fn add(&mut self, record: &Record, ids: &CallIds) {
@@ -192,22 +203,22 @@ impl Rows {
             self.begun = Instant::now();
         }
         self.count += 1;
-        self.kind.append_value(kind);
-        self.ts.append_value(record.time_ns as i64);
+        self.columns.kind.append_value(kind);
+        self.columns.ts.append_value(record.time_ns as i64);
         let thread = record.thread.as_deref();
-        self.pid.append_option(thread.map(|thread| thread.pid));
-        self.tid.append_option(thread.map(|thread| thread.tid));
-        self.comm.append_option(thread.map(|thread| &*thread.comm));
+        self.columns.pid.append_option(thread.map(|thread| thread.pid));
+        self.columns.tid.append_option(thread.map(|thread| thread.tid));
+        self.columns.comm.append_option(thread.map(|thread| &*thread.comm));
         let program = thread
             .map(|thread| &*thread.program)
             .filter(|program| Some(*program) != thread.map(|thread| &*thread.comm));
-        self.program.append_option(program);
+        self.columns.program.append_option(program);
         let site = &record.site;
         for (words, text) in [
-            (&mut self.name, &record.name),
-            (&mut self.func, &site.func),
-            (&mut self.api, &site.api),
-            (&mut self.probe, &site.probe),
+            (&mut self.columns.name, &record.name),
+            (&mut self.columns.func, &site.func),
+            (&mut self.columns.api, &site.api),
+            (&mut self.columns.probe, &site.probe),
         ] {
             words.append_option(Some(&**text).filter(|text| !text.is_empty()));
         }
@@ -217,35 +228,30 @@ impl Rows {
 
     fn add_kind(&mut self, record: &Record, ids: &CallIds) {
         let span = record.span();
-        self.dur.append_option(span.map(|span| span.duration_ns as i64));
+        self.columns.dur.append_option(span.map(|span| span.duration_ns as i64));
         self.add_ids(record, ids);
-        self.status.append_option(span.map(|span| jsonl::status_name(span.status)));
+        self.columns.status.append_option(span.map(|span| jsonl::status_name(span.status)));
         let result = span.and_then(|span| match &span.result {
             Some(Data::Enum(result)) => Some(result),
             _ => None,
         });
-        self.result_type.append_option(result.map(|result| &*result.ty));
-        self.result.append_option(result.and_then(|result| result.name.as_deref()));
-        self.result_value.append_option(result.map(|result| result.value));
+        self.columns.result_type.append_option(result.map(|result| &*result.ty));
+        self.columns.result.append_option(result.and_then(|result| result.name.as_deref()));
+        self.columns.result_value.append_option(result.map(|result| result.value));
         let (loss, printed) = match &record.kind {
             Kind::Text(Text::Loss(count), text) => (Some(*count), Some(text)),
             Kind::Text(_, text) => (None, Some(text)),
             _ => (None, None),
         };
-        self.losses.append_option(loss);
-        self.printed.append_option(printed);
-        self.value.append_option(match &record.kind {
-            Kind::Counter { value } => {
-                let mut text = String::new();
-                json::data(&mut text, value);
-                Some(text)
-            }
-            Kind::Table(table) => {
-                let mut text = String::from("{");
-                jsonl::write_table(&mut text, table);
+        self.columns.losses.append_option(loss);
+        self.columns.printed.append_option(printed);
+        self.columns.value.append_option(match &record.kind {
+            Kind::Counter { value } => Some(written(|text| json::data(text, value))),
+            Kind::Table(table) => Some(written(|text| {
+                text.push('{');
+                jsonl::write_table(text, table);
                 text.push('}');
-                Some(text)
-            }
+            })),
             _ => None,
         });
     }
@@ -254,17 +260,17 @@ impl Rows {
     fn add_ids(&mut self, record: &Record, ids: &CallIds) {
         let thread = record.thread.as_deref();
         let own = record.span().map(|span| span.span_id);
-        self.id.append_option(own.filter(|id| ids.of(thread, record.time_ns) != *id));
+        self.columns.id.append_option(own.filter(|id| ids.of(thread, record.time_ns) != *id));
         let parent = match &record.kind {
             Kind::Span(Span { parent_id, .. }) | Kind::Instant { parent_id } => *parent_id,
             _ => 0,
         };
         let start = Some(parent).filter(|parent| *parent != 0).and_then(|parent| ids.start(thread, parent));
-        self.parent_ts.append_option(start.map(|start| start as i64));
-        self.parent.append_option((start.is_none() && parent != 0).then_some(parent));
+        self.columns.parent_ts.append_option(start.map(|start| start as i64));
+        self.columns.parent.append_option((start.is_none() && parent != 0).then_some(parent));
         let launch = record.span().map_or(0, |span| span.launch_id);
         let known = record.gpu_kind().and_then(|_| ids.launch(record)).unwrap_or(0);
-        self.launch.append_option((launch != known).then_some(launch));
+        self.columns.launch.append_option((launch != known).then_some(launch));
     }
 
     fn add_fields(&mut self, fields: &Fields) {
@@ -279,14 +285,18 @@ impl Rows {
                 _ => others.push((&**name, value)),
             }
         }
-        self.numbers.iter_mut().zip(numbers).for_each(|(column, number)| column.append_option(number));
-        self.kernel.append_option(kernel);
-        self.fields.append_option((!fields.is_empty()).then(|| schema_text(&mut self.schemas, fields)));
-        self.args.append_option((!others.is_empty()).then(|| {
-            let mut text = String::new();
-            json::object(&mut text, others.into_iter(), json::data);
-            text
-        }));
+        self.columns
+            .numbers
+            .iter_mut()
+            .zip(numbers)
+            .for_each(|(column, number)| column.append_option(number));
+        self.columns.kernel.append_option(kernel);
+        self.columns
+            .fields
+            .append_option((!fields.is_empty()).then(|| schema_text(&mut self.schemas, fields)));
+        self.columns.args.append_option(
+            (!others.is_empty()).then(|| written(|text| json::object(text, others.into_iter(), json::data))),
+        );
     }
 
     /// Adds the last row.
@@ -298,34 +308,18 @@ impl Rows {
         self.add_as("end", &row, ids);
     }
 
-    /// The batch, whose columns are those of [`columns::schema`] in their order.
+    /// The batch; the next one begins.
     fn take(&mut self) -> Result<RecordBatch, ArrowError> {
         self.count = 0;
-        let mut all: Vec<ArrayRef> =
-            vec![Arc::new(self.kind.finish()), Arc::new(self.ts.finish()), Arc::new(self.dur.finish())];
-        all.extend([&mut self.pid, &mut self.tid].map(|column| Arc::new(column.finish()) as ArrayRef));
-        let words = [
-            &mut self.comm,
-            &mut self.program,
-            &mut self.name,
-            &mut self.func,
-            &mut self.api,
-            &mut self.probe,
-        ];
-        all.extend(words.map(|column| Arc::new(column.finish()) as ArrayRef));
-        let ids = [&mut self.id, &mut self.parent, &mut self.launch];
-        all.extend(ids.map(|column| Arc::new(column.finish()) as ArrayRef));
-        all.push(Arc::new(self.parent_ts.finish()));
-        let words = [&mut self.status, &mut self.result_type, &mut self.result];
-        all.extend(words.map(|column| Arc::new(column.finish()) as ArrayRef));
-        all.push(Arc::new(self.result_value.finish()));
-        all.extend(self.numbers.iter_mut().map(|column| Arc::new(column.finish()) as ArrayRef));
-        let words = [&mut self.kernel, &mut self.fields, &mut self.args];
-        all.extend(words.map(|column| Arc::new(column.finish()) as ArrayRef));
-        all.push(Arc::new(self.losses.finish()));
-        all.extend([&mut self.printed, &mut self.value].map(|column| Arc::new(column.finish()) as ArrayRef));
-        RecordBatch::try_new(self.schema.clone(), all)
+        RecordBatch::try_new(self.schema.clone(), self.columns.finish())
     }
+}
+
+/// A text that is appended to by `write`.
+fn written(write: impl FnOnce(&mut String)) -> String {
+    let mut text = String::new();
+    write(&mut text);
+    text
 }
 
 /// Names and types of fields as text.

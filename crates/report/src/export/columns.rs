@@ -1,22 +1,5 @@
 //! The columns of a recording in Arrow's form, which its writer and its reader share.
-//!
-//! | column | type | what |
-//! |---|---|---|
-//! | `type` | word | `span`, `event`, `counter`, `printf`, `warning`, `error`, `trouble`, `map`, and `end` in the last row |
-//! | `ts`, `dur` | int64 | start by the boot clock and duration, ns; signed, so that queries can subtract them |
-//! | `pid`, `tid` | uint32 | process and thread; work of a GPU has a stream as its thread |
-//! | `comm`, `program` | word | name of the thread; that of the program, where it differs |
-//! | `name`, `func`, `api`, `probe` | word | name of the record, function, function without its version, attach point |
-//! | `id`, `parent`, `launch` | uint64 | ids of a call, of the enclosing one and of that which launched work, where the next two columns and `corr` do not tell them |
-//! | `parent_ts` | int64 | start of the enclosing call on the same thread |
-//! | `status` | word | `unset`, `ok`, `error` |
-//! | `result_type`, `result`, `result_value` | word, word, int64 | `CUresult`, `CUDA_SUCCESS`, 0 |
-//! | `bytes`, `corr`, `stream`, `device`, `ptr`, `context` | uint64 | values of the script with these names, if they are numbers |
-//! | `kernel` | word | value of the script with this name |
-//! | `schema` | word | names and types of all values of the script, as JSON |
-//! | `args` | word | the other values, as a JSON object |
-//! | `count` | uint64 | of a loss: how often; in the last row: records that were dropped |
-//! | `text`, `value` | text | of output: what was printed; of counters and maps: value or contents, as JSON |
+//! docs/export.md has what each of them holds, in "The columns of a recording".
 //!
 //! A word is a text of a dictionary, which each batch has for itself. The schema's metadata has the description of the run under
 //! [`RUN`], as the first of the JSON lines has it.
@@ -26,7 +9,7 @@ use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, Schema};
 
-use super::recent::Recent;
+use super::recent::LaunchIds;
 use super::record::{CORR, Data, Record, Thread};
 use super::run::Run;
 
@@ -38,9 +21,6 @@ pub(crate) const NUMBERS: [&str; 6] = ["bytes", CORR, "stream", "device", "ptr",
 
 /// The value of scripts with a column of its own that is a text.
 pub(crate) const KERNEL: &str = "kernel";
-
-/// Number of launching calls whose ids are kept at least.
-const LAUNCHES: usize = 1 << 16;
 
 /// The columns in their order.
 pub(crate) fn schema(run: String) -> Schema {
@@ -74,13 +54,13 @@ pub(crate) fn number(data: &Data) -> Option<u64> {
 /// Ids of calls, which are functions of thread and start: most need not be stored.
 pub(crate) struct CallIds {
     run: Arc<Run>,
-    launches: Recent<(u32, u64), u64, LAUNCHES>,
+    launches: LaunchIds,
 }
 
 impl CallIds {
     /// The ids of the calls of a run.
     pub(crate) fn new(run: Arc<Run>) -> CallIds {
-        CallIds { run, launches: Recent::default() }
+        CallIds { run, launches: LaunchIds::default() }
     }
 
     /// The id of a call that a thread began then; 0 without a thread.

@@ -11,7 +11,7 @@ use wire::map::{Agg, MapValue};
 use wire::{Manifest, NameKind, Value};
 
 use super::Run;
-use super::recent::Recent;
+use super::recent::LaunchIds;
 use super::record::{
     CORR, Data, Enumerator, FieldNames, Fields, GpuStream, Kind, Record, Row, Site, Span, Status, Table,
     Text, Thread, WAITED, status_of,
@@ -25,8 +25,6 @@ use crate::{Cell, Frame, Output, Snapshot, hist};
 
 /// Largest size of a table of shared objects; if it is full, it is cleared.
 const SHARED: usize = 8192;
-/// Number of launches that are kept for their work.
-const LAUNCHES: usize = 1 << 17;
 /// Number of streams of GPUs that are told apart.
 const STREAMS: usize = 4096;
 /// Placeholder for the id of a name that a record lacks.
@@ -44,8 +42,7 @@ pub struct Recorder {
     enumerators: HashMap<(u32, i64), Arc<Enumerator>>,
     /// Statements by event.
     statements: HashMap<u32, Rc<Statement>>,
-    /// Ids of calls that launched work of a GPU, by process and correlation id.
-    launches: Recent<(u32, u64), u64, LAUNCHES>,
+    launches: LaunchIds,
     /// Streams of GPUs, by process and number.
     streams: HashSet<(u32, u32)>,
     none: Arc<str>,
@@ -80,7 +77,7 @@ impl Recorder {
             threads: HashMap::new(),
             enumerators: HashMap::new(),
             statements: HashMap::new(),
-            launches: Recent::default(),
+            launches: LaunchIds::default(),
             streams: HashSet::new(),
             none: "".into(),
             last_ns: 0,

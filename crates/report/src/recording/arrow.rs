@@ -63,15 +63,15 @@ struct Stream<R> {
 impl<R: Read> Stream<R> {
     fn open(mut input: R) -> Result<Stream<R>, NoRecording> {
         let first = arrow_messages::next(&mut input).map_err(|error| match error.kind() {
-            ErrorKind::InvalidData | ErrorKind::UnexpectedEof => NoRecording::FirstLine,
+            ErrorKind::InvalidData | ErrorKind::UnexpectedEof => NoRecording::Schema,
             _ => NoRecording::Io(error),
         })?;
         let mut decoder = StreamDecoder::new();
-        let first = first.ok_or(NoRecording::FirstLine)?;
-        let schema = arrow_messages::schema(&first).ok_or(NoRecording::FirstLine)?;
+        let first = first.ok_or(NoRecording::Schema)?;
+        let schema = arrow_messages::schema(&first).ok_or(NoRecording::Schema)?;
         let description = schema.metadata().get(columns::RUN).cloned();
-        decoder.decode(&mut first.into()).map_err(|_| NoRecording::FirstLine)?;
-        Ok(Stream { input, decoder, description: description.ok_or(NoRecording::FirstLine)? })
+        decoder.decode(&mut first.into()).map_err(|_| NoRecording::Schema)?;
+        Ok(Stream { input, decoder, description: description.ok_or(NoRecording::Schema)? })
     }
 
     /// The next batch. A truncated file ends with an error; the batches before it are valid.

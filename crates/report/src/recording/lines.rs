@@ -63,6 +63,8 @@ pub enum NoRecording {
     Io(std::io::Error),
     /// The first line is invalid.
     FirstLine,
+    /// The schema of an Arrow stream is damaged or cut off, or another one.
+    Schema,
     /// The version is unsupported.
     Format(u64),
 }
@@ -74,6 +76,10 @@ impl std::fmt::Display for NoRecording {
             NoRecording::FirstLine => write!(
                 f,
                 "this is no recording: its first line is not that of `--export jsonl=FILE` or `cudatrace record`"
+            ),
+            NoRecording::Schema => write!(
+                f,
+                "this is no recording: it begins as an Arrow stream, but has not the schema of `cudatrace record`, or was cut off in it"
             ),
             NoRecording::Format(version) => {
                 write!(f, "its format is {version}, and this cudatrace reads format {}", jsonl::VERSION)
