@@ -10,8 +10,9 @@
 //! ```
 //!
 //! Keys whose totals did not change since the previous emptying are deleted, so that the map does not fill up. If the map is
-//! more than half full, all keys are deleted. A deletion returns the last total, and its increase is kept here. The only loss
-//! is that of a call that has found its cell before the deletion and adds to it afterwards.
+//! more than half full, all keys are deleted that no call has changed since the print; if that is not enough, all others, too. A
+//! deletion returns the last total, and its increase is kept here. The only loss is that of a call that has found its cell before
+//! the deletion and adds to it afterwards, some nanoseconds later. Hence keys that programs are using are deleted last.
 //!
 //! Not here: how cells are read and deleted, and which maps qualify (`maps`).
 

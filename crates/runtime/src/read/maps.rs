@@ -246,19 +246,38 @@ impl ScriptMap {
             return Ok(());
         }
         let totals = self.totals_to_remove(record)?;
-        let is_crowded = 2 * totals.len() > self.max_entries as usize;
+        let is_crowded = |keys: usize| 2 * keys > self.max_entries as usize;
+        let crowded = is_crowded(totals.len());
         let mut sums = self.sums();
+        let mut busy = Vec::new();
         for (key, total) in totals {
-            let may_delete = is_crowded || sums.starts.is_idle(&key, &total);
-            match self.map.storage.is_array() || !may_delete {
-                true => sums.starts.clear(key, total),
-                false => {
-                    let last = self.take(&key)?;
-                    sums.starts.clear_deleted(key, &total, &last);
-                }
+            let may_delete = !self.map.storage.is_array() && (crowded || sums.starts.is_idle(&key, &total));
+            if may_delete && self.read_total(&key)? == total {
+                self.clear_and_delete(&mut sums, key, &total)?;
+            } else {
+                sums.starts.clear(key.clone(), total.clone());
+                busy.push((key, total));
+            }
+        }
+        if !self.map.storage.is_array() && is_crowded(busy.len()) {
+            for (key, total) in busy {
+                self.clear_and_delete(&mut sums, key, &total)?;
             }
         }
         Ok(())
+    }
+
+    fn clear_and_delete(&self, sums: &mut SumState, key: Vec<u8>, total: &[u64]) -> io::Result<()> {
+        let last = self.take(&key)?;
+        sums.starts.clear_deleted(key, total, &last);
+        Ok(())
+    }
+
+    /// The total of a key, 0 if it does not exist.
+    fn read_total(&self, key: &[u8]) -> io::Result<Total> {
+        let mut row = vec![0; self.row_size()];
+        ignore_missing(self.handle.lookup(key, &mut row))?;
+        Ok(self.total(&row))
     }
 
     /// The totals that a run removes: those that it has printed, otherwise the current ones.
@@ -275,12 +294,12 @@ impl ScriptMap {
         let mut row = vec![0; self.row_size()];
         match self.handle.lookup_and_delete(key, &mut row) {
             Err(error) if is_unsupported(&error) => {
-                ignore_missing(self.handle.lookup(key, &mut row))?;
+                let total = self.read_total(key)?;
                 ignore_missing(self.handle.delete(key))?;
+                Ok(total)
             }
-            result => ignore_missing(result)?,
+            result => ignore_missing(result).map(|()| self.total(&row)),
         }
-        Ok(self.total(&row))
     }
 
     fn clear_cells(&self) -> io::Result<()> {
