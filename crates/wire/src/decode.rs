@@ -71,6 +71,23 @@ pub struct Header {
     pub tid: u32,
 }
 
+/// Where a run of a program goes on: the records of a run have the same, and two runs at a time have different ones.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place {
+    tgid: u32,
+    tid: u32,
+    cpu: u32,
+}
+
+impl Header {
+    /// Where it was written. A thread may move to another CPU during a run in a traced process, so that the CPU only tells the idle
+    /// tasks apart, all of which have number 0.
+    pub fn place(&self) -> Place {
+        let cpu = if self.tid == 0 { self.cpu } else { 0 };
+        Place { tgid: self.tgid, tid: self.tid, cpu }
+    }
+}
+
 /// The reason why bytes are not a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DecodeError {

@@ -37,7 +37,7 @@ pub(super) static ROWS: &[BuiltinSpec] = &[
         Action(|c, f, _| c.rows(f.args)),
         0..=2,
         "rows([top[, \"none\"]])",
-        "prints the lines of `row` since the last `rows`, the largest weight first, and the number of omitted lines; without lines, prints the text",
+        "prints the lines of `row` of this thread since the last `rows`, the largest weight first, and the number of omitted lines; without lines, prints the text",
         "END { for ($kv : @) { row($kv.1, \"%s\\n\", $kv.0) } rows(10, \"no call\") } uprobe:libcuda:cu* { @[func] = count() }",
     ),
     call(

@@ -648,7 +648,7 @@ fn encode_all(values: &[Value], types: &[Type], out: &mut [u8]) {
 /// Whether both records are of the same run of a program.
 fn is_one_run(one: &Header, other: &Header) -> bool {
     let apart = Duration::from_nanos(one.time_ns.abs_diff(other.time_ns));
-    (one.cpu, one.tid, one.tgid) == (other.cpu, other.tid, other.tgid) && apart < ONE_RUN
+    one.place() == other.place() && apart < ONE_RUN
 }
 
 fn is_unsupported(error: &io::Error) -> bool {

@@ -103,7 +103,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// Emits the lines of one CPU, and the number of omitted lines. With `emits_none`, also emits that there are none.
+    /// Emits the lines of one thread, and the number of omitted lines. With `emits_none`, also emits that there are none.
     fn emit_rows(
         &mut self,
         manifest: &Manifest,
@@ -111,7 +111,7 @@ impl<'a> Emitter<'a> {
         top: u32,
         emits_none: bool,
     ) -> Result<(), Failure> {
-        let mut rows = self.rows.take(header.cpu);
+        let mut rows = self.rows.take(header.place());
         if rows.is_empty() && emits_none {
             return self.emit(manifest, &Output::Event { header, values: Vec::new(), cell: None });
         }
