@@ -5,7 +5,7 @@
 mod common;
 
 use common::{can_trace, cudatrace, example, stderr, stdout};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Output of a Python program for a file, if python3 has the module.
@@ -98,16 +98,17 @@ for name, count in calls: print(name, count)";
     }
 }
 
-/// Runs the queries of docs/analysis.md: those before the second section on one recording, the others on all.
+/// Runs the queries of docs/analysis.md: those before the second section on one recording, those of the second on all, the others on the
+/// tables of 64 ranks.
 const QUERIES: &str = r#"
 import duckdb, glob, json, pyarrow, re, sys
-one, ranks = open("docs/analysis.md").read().split("\n## ")
+one, ranks, large = open("docs/analysis.md").read().split("\n## ")
 def queries(text): return re.findall(r"^### (.*?)\n.*?```sql\n(.*?)```", text, re.S | re.M)
 files = sorted(glob.glob(sys.argv[1] + "/*_rank*.arrows"))
 rows = pyarrow.ipc.open_stream(files[0]).read_all()
 def ask(all):
     for question, query in all:
-        found = duckdb.sql(query).fetchall()
+        found = duckdb.sql(query.replace("tables/", sys.argv[1] + "/tables/")).fetchall()
         print(question, len(found))
         if question == "Which kernels take the time?":
             for name, launches, ms, *_ in found: print("kernel", name, launches, round(ms * 1e6))
@@ -115,7 +116,44 @@ ask(queries(one))
 exec(re.search(r"```python\n(.*?)```", ranks, re.S).group(1).replace("traces/", sys.argv[1] + "/"))
 ask(queries(ranks))
 print("ranks", sorted(set(rows["rank"].to_pylist())))
+ask(queries(large))
+all = "select count(distinct rank), count(*), count(distinct id), max(launch is null) from read_parquet('%s/tables/*/gpu.parquet') where probe = 'gpu:kernel'"
+print("kernels of", *duckdb.sql(all % sys.argv[1]).fetchall()[0])
 "#;
+
+const RANKS: u64 = 64;
+
+fn recording_of_rank_0(folder: &Path) -> PathBuf {
+    let mut files = std::fs::read_dir(folder).expect("there").map(|file| file.expect("a file").path());
+    files.find(|file| file.display().to_string().ends_with("_rank0.arrows")).expect("a recording")
+}
+
+/// Makes recordings of many ranks of one, and of these tables; returns the number of kernels of each.
+fn tables_of_ranks(folder: &Path) -> u64 {
+    let report = |args: &[&str]| {
+        let output = cudatrace().arg("report").args(args).output().expect("it runs");
+        assert!(output.status.success(), "{}", stderr(&output));
+        stdout(&output)
+    };
+    let path = |name: &str| folder.join(name).to_str().expect("UTF-8").to_owned();
+    let lines = report(&[recording_of_rank_0(folder).to_str().expect("UTF-8"), "--jsonl", "-"]);
+    assert_eq!(lines.matches("\"rank\":0").count(), 1, "{}", lines.lines().next().unwrap_or_default());
+    let ranks: Vec<String> = (0..RANKS)
+        .map(|rank| {
+            let file = path(&format!("rank{rank}.jsonl"));
+            std::fs::write(&file, lines.replacen("\"rank\":0", &format!("\"rank\":{rank}"), 1))
+                .expect("written");
+            file
+        })
+        .collect();
+    let tables = path("tables");
+    let args: Vec<&str> =
+        ranks.iter().map(String::as_str).chain(["--parquet", &tables, "-f", "json"]).collect();
+    let report: serde_json::Value = serde_json::from_str(&report(&args)).expect("JSON");
+    let rows = report["ranks"].as_array().expect("rows");
+    assert_eq!(rows.len() as u64, RANKS);
+    rows[0]["kernels"].as_u64().expect("a number")
+}
 
 #[test]
 fn the_questions_in_sql_have_answers() {
@@ -129,9 +167,11 @@ fn the_questions_in_sql_have_answers() {
             .args(["record", "-q", "--gpu", "--out"])
             .arg(folder.path())
             .args(["--", &example("workload_gpu")]);
-        let output = command.args(["--threads", "2"]).env("RANK", rank).output().expect("it runs");
+        let output =
+            command.args(["--threads", "2", "--ranges", "1"]).env("RANK", rank).output().expect("it runs");
         assert!(output.status.success(), "{}", stderr(&output));
     }
+    let kernels = tables_of_ranks(folder.path());
     let Some(said) = read("duckdb, pyarrow", QUERIES, folder.path()) else { return };
     let asked = include_str!("../docs/analysis.md").matches("\n### ").count();
     let answers: Vec<(&str, u64)> = said
@@ -145,9 +185,11 @@ fn the_questions_in_sql_have_answers() {
         assert_eq!(rows == 0, is_empty, "{question}: {said}");
     }
     assert!(said.contains("ranks [0, 1]"), "{said}");
-    let mut files = std::fs::read_dir(folder.path()).expect("there").map(|file| file.expect("a file").path());
-    let first =
-        files.find(|file| file.display().to_string().ends_with("_rank0.arrows")).expect("a recording");
+    assert!(
+        said.contains(&format!("kernels of {RANKS} {} {kernels} False", RANKS * kernels)),
+        "{kernels}: {said}"
+    );
+    let first = recording_of_rank_0(folder.path());
     let report = cudatrace().arg("report").arg(first).args(["-f", "json"]).output().expect("it runs");
     let report: serde_json::Value = serde_json::from_slice(&report.stdout).expect("JSON");
     for kernel in report["gpu_kernels"].as_array().expect("kernels") {

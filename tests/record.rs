@@ -800,3 +800,70 @@ fn the_end_of_a_process_is_recorded_where_tracepoints_are() {
     assert_eq!(ends, 1);
     assert!(stderr.contains("4 blocks left (4.0 KiB)"), "{stderr}");
 }
+
+/// Amounts of a kernel in a comparison of two recordings.
+fn change<'c>(changes: &'c Value, subject: &str, name: &str) -> &'c Value {
+    let rows = changes["changes"].as_array().unwrap();
+    rows.iter().find(|row| row["subject"] == subject && row["name"] == name).expect("a row")
+}
+
+#[test]
+fn two_recordings_are_compared_and_ranks_are_put_beside_each_other() {
+    if !can_trace() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let record = |name: &str, rank: Option<&str>, kernels: &str| {
+        let out = folder.path().join(name);
+        let mut command = common::cudatrace();
+        command.args(["record", "-q", "--gpu", "--out"]).arg(&out).args(["--", &example("workload_gpu")]);
+        command.args(["--threads", "2", "--rounds", "5", "--kernels", kernels, "--ranges", "1"]);
+        rank.into_iter().for_each(|rank| _ = command.env("RANK", rank));
+        assert!(command.output().unwrap().status.success());
+        let file = std::fs::read_dir(out).unwrap().next().unwrap().unwrap().path();
+        file.to_str().unwrap().to_owned()
+    };
+    let json = |args: &[&str]| -> Value {
+        let output = cudatrace(&[&["report", "-f", "json"], args].concat());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let (few, many) = (record("few", None, "10"), record("many", None, "30"));
+    let found = json(&[&few, &many]);
+    let reports = [&few, &many].map(|file| json(&[file]));
+    for kernel in ["reduce_sum", "saxpy"] {
+        let row = change(&found, "kernels", kernel);
+        let of_report = |report: &Value, key: &str| {
+            let rows = report["gpu_kernels"].as_array().unwrap();
+            rows.iter().find(|row| row["name"] == kernel).unwrap()[key].clone()
+        };
+        assert_eq!(row["before"], of_report(&reports[0], "total_ns"));
+        assert_eq!(row["count_after"], of_report(&reports[1], "calls"));
+        let number = |key: &str| row[key].as_i64().unwrap();
+        assert!(number("count_after") > number("count_before"), "{row}");
+        assert_eq!(number("change"), number("after") - number("before"));
+    }
+    assert_eq!(change(&found, "ranges", "round")["count_before"], 10);
+    let shown = text(&cudatrace(&["report", &few, &many]).stdout);
+    assert!(shown.contains("KERNEL (time on the GPU)") && shown.contains("+"), "{shown}");
+
+    let ranks = [record("rank0", Some("0"), "10"), record("rank1", Some("1"), "30")];
+    let found = json(&[&ranks[1], &ranks[0]]);
+    assert_eq!((&found["ranks"][0]["rank"], &found["ranks"][1]["rank"]), (&0.into(), &1.into()));
+    assert!(found["verdict"].as_str().unwrap().starts_with("rank 1 computes longest: "), "{found}");
+    // The same two as a comparison.
+    let found = json(&["--diff", &ranks[0], &ranks[1]]);
+    assert!(change(&found, "kernels", "saxpy")["change"].as_i64().unwrap() > 0);
+    let refused = |args: &[&str], why: &str| {
+        let output = cudatrace(&[&["report"], args].concat());
+        assert!(!output.status.success() && text(&output.stderr).contains(why), "{}", text(&output.stderr));
+    };
+    refused(&[&few, &many, &ranks[0]], "3 recordings of different runs, which do not say a rank");
+    let copy = folder.path().join("copy.arrows");
+    let again = record("again", Some("1"), "10");
+    std::fs::copy(again, &copy).unwrap();
+    refused(&[&ranks[0], &ranks[1], copy.to_str().unwrap()], "are both of rank 1");
+    refused(&["--diff", &few], "--diff compares two recordings, and 1 are named");
+    refused(&[&few, &many, "--html", "page.html"], "a page is of one recording");
+    refused(&[&few, &many, "--csv", "kernels"], "no table `kernels`: expected changes");
+}

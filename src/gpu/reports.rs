@@ -464,9 +464,10 @@ mod tests {
     #[test]
     fn a_process_that_executes_another_program_counts_for_both() {
         let reports = Reports::default();
-        let report = |passed| Report { state: State::Collects as u32, passed, ..Report::default() };
-        for passed in [[3, 0, 0, 0, 0, 0, 0, 0], [4, 0, 0, 0, 0, 0, 0, 0]] {
-            reports.all.borrow_mut().running.insert(7, report(passed));
+        for kernels in [3, 4] {
+            let mut report = Report { state: State::Collects as u32, ..Report::default() };
+            report.passed[0] = kernels;
+            reports.all.borrow_mut().running.insert(7, report);
             reports.all.borrow_mut().end(7, AgentEnd::Executed, None);
         }
         let all = reports.all.borrow();

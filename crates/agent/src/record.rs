@@ -23,9 +23,11 @@ macro_rules! kinds {
             Overhead = 5, "overhead", cudatrace_gpu_overhead;
             /// A device did nothing.
             Idle = 6, "idle", cudatrace_gpu_idle;
+            /// The program marked a part of its work by NVTX. The function is called by the thread that ends the range, with one record.
+            Range = 7, "range", cudatrace_gpu_range;
             /// A call that launches work, or waits for it, begins. The function is called by its thread, with one record, which has the
             /// launch and the names alone.
-            Launch = 7, "__launch", cudatrace_gpu_launch;
+            Launch = 8, "__launch", cudatrace_gpu_launch;
         }
     };
 }
@@ -111,9 +113,9 @@ members! {
     start: u64,
     /// When it ended.
     end: u64,
-    /// Address of the kernel's mangled name, which ends with a zero byte; 0 for other kinds.
+    /// Address of the kernel's mangled name, which ends with a zero byte; of a range that of its domain's name; 0 for other kinds.
     kernel: u64,
-    /// Bytes that were copied or set.
+    /// Bytes that were copied or set; the bits of a range's payload.
     bytes: u64,
     /// Id of the stream.
     stream: u64,
@@ -125,7 +127,7 @@ members! {
     launch: u64,
     /// Address of the name of the launching function, which ends with a zero byte; 0: not known.
     func: u64,
-    /// Address of the name of the range of NVTX around the launching call, which ends with a zero byte; 0: none.
+    /// Address of the name of the range of NVTX around the launching call, which ends with a zero byte, or of the range itself; 0: none.
     range: u64,
     /// Ordinal of the device.
     device: u32,
@@ -153,11 +155,12 @@ members! {
     src_kind: u8,
     /// Kind of memory that is written.
     dst_kind: u8,
-    /// Number of `CUpti_ActivityMemcpyKind`, `CUpti_ActivitySynchronizationType`, or the cause of an idle time.
+    /// Number of `CUpti_ActivityMemcpyKind`, `CUpti_ActivitySynchronizationType`, the cause of an idle time, or the type of a range's payload.
     what: u8,
-    /// 1: the host does not wait for it.
+    /// 1: the host does not wait for it. Of a range: 0 by push and pop, 1 by start and end, 2 a mark.
     is_async: u8,
-    /// Number of `CUpti_ActivityOverheadKind`; the value of `memset`; the id of an event that is waited for.
+    /// Number of `CUpti_ActivityOverheadKind`; the value of `memset`; the id of an event that is waited for; the
+    /// category of a range.
     value: u32,
     /// Device that is read, for copies between devices.
     src_device: u32,
@@ -167,7 +170,7 @@ members! {
     tid: u32,
     /// Number of the device that no other device of the machine has, in any process; 0: not known.
     gpu: u64,
-    /// Address of the text of its UUID, which ends with a zero byte; 0: not known.
+    /// Address of the text of its UUID, which ends with a zero byte; of a range that of its category's name; 0: not known.
     uuid: u64,
 }
 

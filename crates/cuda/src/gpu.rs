@@ -24,6 +24,8 @@ pub struct RecordKind {
     pub launched_by: &'static [&'static str],
     /// Arguments in the order of listings, in addition to [`COMMON`].
     own: &'static [Argument],
+    /// Whether it has [`OF_DEVICE`], too.
+    is_of_device: bool,
     kind: Kind,
 }
 
@@ -144,6 +146,40 @@ pub static KINDS: &[RecordKind] = &[
         ],
         ..row(Kind::Idle)
     },
+    RecordKind {
+        doc: "the program marked a part of its work by NVTX; the thread is the one that ends it",
+        own: &[
+            arg("name", "string", "its name", "$r.range == 0 ? \"\" : str((uint8 *)$r.range)"),
+            arg(
+                "domain",
+                "string",
+                "the name of its domain; empty: the default one",
+                "$r.kernel == 0 ? \"\" : str((uint8 *)$r.kernel)",
+            ),
+            arg(
+                "form",
+                "enum gpu_range",
+                "how it was made: of one thread, by start and end, or as an instant",
+                "(enum gpu_range)$r.is_async",
+            ),
+            arg("category", "uint32", "number of its category; 0: none", "$r.value"),
+            arg(
+                "category_name",
+                "string",
+                "the name of its category, if it has one",
+                "$r.uuid == 0 ? \"\" : str((uint8 *)$r.uuid)",
+            ),
+            arg(
+                "payload",
+                "uint64",
+                "the number that belongs to it; the bits of a floating-point number",
+                "$r.bytes",
+            ),
+            arg("payload_type", "enum gpu_payload", "its type", "(enum gpu_payload)$r.what"),
+        ],
+        is_of_device: false,
+        ..row(Kind::Range)
+    },
 ];
 
 /// A launch, or a wait, that begins: the agent calls the function in the thread that launches. Only for clauses that the compiler adds.
@@ -158,6 +194,10 @@ pub static COMMON: &[Argument] = &[
     arg("duration", "uint64", "how long it took, ns", "(uint64)($r.end - $r.start)"),
     arg("start", "uint64", "when it began, ns of the clock of `nsecs(monotonic)`", "$r.start"),
     arg("end", "uint64", "when it ended, in the same form", "$r.end"),
+];
+
+/// Arguments of all kinds that a device has done.
+pub static OF_DEVICE: &[Argument] = &[
     arg("device", "uint32", "CUDA's number of the device in this process", "$r.device"),
     arg(
         "gpu",
@@ -194,7 +234,15 @@ const fn arg(name: &'static str, ty: &'static str, doc: &'static str, value: &'s
 
 /// A kind with the name and the function of its row in `record.rs`, without arguments of its own.
 const fn row(kind: Kind) -> RecordKind {
-    RecordKind { name: kind.name(), doc: "", function: kind.function(), launched_by: &[], own: &[], kind }
+    RecordKind {
+        name: kind.name(),
+        doc: "",
+        function: kind.function(),
+        launched_by: &[],
+        own: &[],
+        is_of_device: true,
+        kind,
+    }
 }
 
 impl Argument {
@@ -224,7 +272,8 @@ impl RecordKind {
 
     /// All arguments, in the order of listings.
     pub fn args(&self) -> impl Iterator<Item = &'static Argument> {
-        COMMON.iter().chain(self.own)
+        let of_device = if self.is_of_device { OF_DEVICE } else { &[] };
+        COMMON.iter().chain(of_device).chain(self.own)
     }
 
     /// The argument of this name.
@@ -234,7 +283,7 @@ impl RecordKind {
 }
 
 /// Enums of arguments. Their constants are compared in quotes, since words like `device` have other meanings in scripts.
-pub(crate) static ENUMS: [Enum; 4] = [
+pub(crate) static ENUMS: [Enum; 6] = [
     Enum {
         name: "gpu_memory",
         signed: false,
@@ -288,6 +337,20 @@ pub(crate) static ENUMS: [Enum; 4] = [
             ("queued", 5),
         ],
     },
+    Enum { name: "gpu_range", signed: false, variants: &[("pushed", 0), ("started", 1), ("mark", 2)] },
+    Enum {
+        name: "gpu_payload",
+        signed: false,
+        variants: &[
+            ("none", 0),
+            ("uint64", 1),
+            ("int64", 2),
+            ("double", 3),
+            ("uint32", 4),
+            ("int32", 5),
+            ("float", 6),
+        ],
+    },
 ];
 
 /// The constants of an enum of records.
@@ -296,7 +359,8 @@ pub fn words(of: &str) -> Option<&'static [(&'static str, i64)]> {
 }
 
 /// Names of [`ENUMS`].
-pub(crate) const ENUM_NAMES: [&str; 4] = ["gpu_memory", "gpu_sync", "gpu_overhead", "gpu_idle"];
+pub(crate) const ENUM_NAMES: [&str; 6] =
+    ["gpu_memory", "gpu_sync", "gpu_overhead", "gpu_idle", "gpu_range", "gpu_payload"];
 
 #[cfg(test)]
 mod tests {

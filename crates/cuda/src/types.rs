@@ -32,8 +32,8 @@ pub fn ty(id: TypeId) -> &'static Type {
 /// Names of the enums of ioctls and of records of the GPU, whose ids follow those of the CUDA tables.
 const MORE_NAMES: [&str; ioctls::ENUM_NAMES.len() + gpu::ENUM_NAMES.len()] = {
     let [a, b, c, d] = ioctls::ENUM_NAMES;
-    let [e, f, g, h] = gpu::ENUM_NAMES;
-    [a, b, c, d, e, f, g, h]
+    let [e, f, g, h, i, j] = gpu::ENUM_NAMES;
+    [a, b, c, d, e, f, g, h, i, j]
 };
 
 /// The types of [`MORE_NAMES`].
@@ -41,7 +41,7 @@ static MORE_TYPES: [Type; MORE_NAMES.len()] = {
     const fn named(at: usize) -> Type {
         Type { c_name: MORE_NAMES[at], kind: Kind::Enum(EnumId((defs::ENUMS.len() + at) as u16)) }
     }
-    [named(0), named(1), named(2), named(3), named(4), named(5), named(6), named(7)]
+    [named(0), named(1), named(2), named(3), named(4), named(5), named(6), named(7), named(8), named(9)]
 };
 
 /// The struct with an id.

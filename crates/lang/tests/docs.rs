@@ -448,12 +448,15 @@ fn builtins(kind: Kind) -> String {
 /// Each kind of records of a GPU, and its arguments.
 fn records_table() -> String {
     let arg = |arg: &cuda::gpu::Argument| format!("`{}` {}", arg.name, arg.description());
+    let shared = || cuda::gpu::COMMON.iter().chain(cuda::gpu::OF_DEVICE);
     let row = |kind: &cuda::gpu::RecordKind| {
-        let args: Vec<String> = kind.args().skip(cuda::gpu::COMMON.len()).map(arg).collect();
+        let is_shared = |arg: &&cuda::gpu::Argument| shared().any(|shared| shared.name == arg.name);
+        let args: Vec<String> = kind.args().filter(|arg| !is_shared(arg)).map(arg).collect();
         [format!("`gpu:{}`<br>{}", kind.name, kind.doc), args.join("<br>")]
     };
-    let all: Vec<String> = cuda::gpu::COMMON.iter().map(arg).collect();
-    let common = [["all".to_string(), all.join("<br>")]];
+    let rows = [("all", cuda::gpu::COMMON), ("all but `gpu:range`", cuda::gpu::OF_DEVICE)];
+    let common =
+        rows.map(|(kinds, args)| [kinds.to_string(), args.iter().map(arg).collect::<Vec<_>>().join("<br>")]);
     table(["kind", "`args.`"], common.into_iter().chain(cuda::gpu::KINDS.iter().map(row)))
 }
 

@@ -3,6 +3,7 @@
 use wire::manifest::{Enum, SourceFile, StackMap};
 use wire::{Manifest, map};
 
+use crate::export::{Fields, GpuStream, Kind, Record, Site, Span, Status, Thread};
 use crate::{Frame, Names};
 
 /// An implementation of [`Names`] with deterministic results.
@@ -88,4 +89,24 @@ pub(crate) fn manifest() -> Manifest {
 pub(crate) fn map(name: &str, value: map::MapValue) -> map::Map {
     let storage = map::Storage::Hash;
     map::Map { name: name.into(), symbol: name.into(), key: vec![], value, storage, max_entries: 1 }
+}
+
+/// A kernel of stream 7 of device 0 that begins then and takes this long, in ns.
+pub(crate) fn gpu_kernel(name: &str, time_ns: u64, duration_ns: u64) -> Record {
+    let span =
+        Span { duration_ns, span_id: time_ns, parent_id: 0, status: Status::Ok, result: None, launch_id: 0 };
+    let thread = Thread {
+        pid: 1,
+        tid: GpuStream { device: 0, stream: 7 }.tid(),
+        comm: "GPU 0 stream 7".into(),
+        program: "train".into(),
+    };
+    Record {
+        kind: Kind::Span(span),
+        time_ns,
+        thread: Some(thread.into()),
+        site: Site { probe: "gpu:kernel".into(), ..Site::default() }.into(),
+        name: name.into(),
+        fields: Fields::default(),
+    }
 }

@@ -1,34 +1,64 @@
 /*
  * What a program that uses NVTX 3 has of it: at its first call it loads the file of NVTX_INJECTION64_PATH, gives that a table of pointers
- * to functions, and calls those that were set. This one has the functions for ranges of a thread alone. With REAL_NVTX it is NVIDIA's
- * header, which must be in the include path.
+ * to functions, and calls those that were set. This one has the functions that the workload calls. With REAL_NVTX it is NVIDIA's header,
+ * which must be in the include path.
  */
 #ifndef RANGES_H
 #define RANGES_H
+
+#include <stdint.h>
 
 #ifdef REAL_NVTX
 #include <nvtx3/nvToolsExt.h>
 #define range_push nvtxRangePushA
 #define range_pop nvtxRangePop
+#define range_start nvtxRangeStartA
+#define range_end nvtxRangeEnd
+#define range_mark nvtxMarkA
+#define domain_create nvtxDomainCreateA
+#define domain_name_category nvtxDomainNameCategoryA
+#define domain_push nvtxDomainRangePushEx
+#define domain_pop nvtxDomainRangePop
+typedef nvtxDomainHandle_t range_domain;
+typedef nvtxEventAttributes_t range_attributes;
 #else
 #include <dlfcn.h>
 #include <pthread.h>
-#include <stdint.h>
 #include <stdlib.h>
 
-enum { RANGES_CALLBACKS = 1, RANGES_CORE = 1, RANGES_PUSH = 9, RANGES_POP = 11, RANGES_FUNCTIONS = 16 };
+typedef const void *range_domain;
 
-static int (*range_push_function)(const char *);
-static int (*range_pop_function)(void);
-static void *ranges_unused[RANGES_FUNCTIONS];
+typedef struct {
+    uint16_t version, size;
+    uint32_t category;
+    int32_t colorType;
+    uint32_t color;
+    int32_t payloadType, reserved0;
+    union {
+        uint64_t ullValue;
+        double dValue;
+    } payload;
+    int32_t messageType;
+    union {
+        const char *ascii;
+        const void *registered;
+    } message;
+} range_attributes;
+
+enum { NVTX_VERSION = 3, NVTX_PAYLOAD_TYPE_UNSIGNED_INT64 = 1, NVTX_MESSAGE_TYPE_ASCII = 1 };
+#define NVTX_EVENT_ATTRIB_STRUCT_SIZE sizeof(range_attributes)
+
+enum { RANGES_CALLBACKS = 1, RANGES_MODULES = 6, RANGES_FUNCTIONS = 16 };
+
+/* The functions of a module that were set, by their numbers in NVTX. */
+static void *ranges_functions[RANGES_MODULES][RANGES_FUNCTIONS];
 
 static int ranges_table(uint32_t module, void ***table, unsigned *size) {
-    static void *places[RANGES_FUNCTIONS];
-    if (module != RANGES_CORE) return 0;
-    for (int i = 0; i < RANGES_FUNCTIONS; i++) places[i] = &ranges_unused[i];
-    places[RANGES_PUSH] = &range_push_function;
-    places[RANGES_POP] = &range_pop_function;
-    *table = places;
+    enum { CORE = 1, CORE2 = 5 };
+    static void *places[RANGES_MODULES][RANGES_FUNCTIONS];
+    if (module != CORE && module != CORE2) return 0;
+    for (int i = 0; i < RANGES_FUNCTIONS; i++) places[module][i] = &ranges_functions[module][i];
+    *table = places[module];
     *size = RANGES_FUNCTIONS;
     return 1;
 }
@@ -49,21 +79,28 @@ static void ranges_load(void) {
     if (initialize) initialize(ranges_export);
 }
 
-static void ranges_begin(void) {
+static void *ranges_function(int module, int number) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, ranges_load);
+    return ranges_functions[module][number];
 }
 
-static int range_push(const char *name) {
-    ranges_begin();
-    int (*push)(const char *) = range_push_function;
-    return push ? push(name) : -2;
-}
+/* Defines a function of NVTX that calls what was set, or returns a value. */
+#define RANGES_CALL(result, name, module, number, otherwise, parameters, arguments) \
+    static result name parameters {                                                 \
+        result(*call) parameters;                                                   \
+        *(void **)&call = ranges_function(module, number);                          \
+        return call ? call arguments : otherwise;                                   \
+    }
 
-static int range_pop(void) {
-    ranges_begin();
-    int (*pop)(void) = range_pop_function;
-    return pop ? pop() : -2;
-}
+RANGES_CALL(int, range_push, 1, 9, -2, (const char *name), (name))
+RANGES_CALL(int, range_pop, 1, 11, -2, (void), ())
+RANGES_CALL(uint64_t, range_start, 1, 5, 0, (const char *name), (name))
+RANGES_CALL(void, range_end, 1, 7, (void)0, (uint64_t id), (id))
+RANGES_CALL(void, range_mark, 1, 2, (void)0, (const char *name), (name))
+RANGES_CALL(int, domain_push, 5, 4, -2, (range_domain domain, const range_attributes *range), (domain, range))
+RANGES_CALL(int, domain_pop, 5, 5, -2, (range_domain domain), (domain))
+RANGES_CALL(void, domain_name_category, 5, 8, (void)0, (range_domain domain, uint32_t number, const char *name), (domain, number, name))
+RANGES_CALL(range_domain, domain_create, 5, 12, NULL, (const char *name), (name))
 #endif
 #endif

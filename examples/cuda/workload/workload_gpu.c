@@ -321,6 +321,10 @@ static void check_result(struct lane *l) {
     expect((const float *)(const void *)l->host, N, 1, "fill");
 }
 
+/* The category of the ranges of the domain. */
+enum { LOADING = 3 };
+static range_domain domain;
+
 static void enter(const char *name) {
     if (options.ranges) range_push(name);
 }
@@ -335,12 +339,27 @@ static void in_range(const char *name, void (*part)(struct lane *), struct lane 
     leave();
 }
 
+/* A range of another domain, with a category and a number. */
+static void prepare(uint64_t round) {
+    range_attributes range = {.version = NVTX_VERSION, .size = NVTX_EVENT_ATTRIB_STRUCT_SIZE, .category = LOADING};
+    if (!options.ranges) return;
+    range.payloadType = NVTX_PAYLOAD_TYPE_UNSIGNED_INT64;
+    range.payload.ullValue = round;
+    range.messageType = NVTX_MESSAGE_TYPE_ASCII;
+    range.message.ascii = "prepare";
+    range_mark("next round");
+    domain_push(domain, &range);
+    domain_pop(domain);
+}
+
 static void *thread_main(void *number) {
     struct lane lane = {0};
+    uint64_t job = options.ranges ? range_start("job") : 0;
     device = (long)number % options.devices;
     MUST(cuCtxSetCurrent, contexts[device]);
     lane_open(&lane);
     for (long i = 0; end_ns ? clock_ns() < end_ns : i < options.rounds; i++) {
+        prepare((uint64_t)i);
         enter("round");
         in_range("kernels", launch_kernels, &lane);
         in_range("copies", copy_and_fill, &lane);
@@ -351,6 +370,7 @@ static void *thread_main(void *number) {
     }
     check_result(&lane);
     lane_close(&lane);
+    if (options.ranges) range_end(job);
     tally_merge();
     asked_merge();
     return NULL;
@@ -385,6 +405,10 @@ static void say_farewell(void) {
 int main(int argc, char **argv) {
     parse_options(argc, argv);
     atexit(say_farewell);
+    if (options.ranges) {
+        domain = domain_create("library");
+        domain_name_category(domain, LOADING, "loading");
+    }
     set_up();
     uint64_t start = clock_ns();
     if (options.seconds > 0) end_ns = start + (uint64_t)(options.seconds * 1e9);

@@ -5,6 +5,7 @@ use crate::console::Messages;
 use crate::export::Destination;
 use anyhow::{Result, anyhow, bail};
 use flate2::read::MultiGzDecoder;
+use report::export::Run;
 use report::recording;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -18,31 +19,101 @@ pub const ENDINGS: [&str; 3] = [".arrows", ".jsonl", ".jsonl.gz"];
 /// Largest number of recordings that are named in a message.
 const NAMED: usize = 5;
 
-/// The files of one recording in order. Of several recordings the newest is selected, with a note.
-pub fn choose(named: &[String], messages: &Messages) -> Result<Vec<PathBuf>> {
-    if let [one] = named {
-        return if one == STDIN { Ok(vec![one.into()]) } else { with_later_parts(Path::new(one)) };
+/// The recordings of a report; each has its files in order.
+pub enum Recordings {
+    /// One recording.
+    One(Vec<PathBuf>),
+    /// Two recordings that are compared.
+    Two([Vec<PathBuf>; 2]),
+    /// The ranks of a job.
+    Ranks(Vec<Vec<PathBuf>>),
+}
+
+/// The recordings that are named; the newest of `traces` if none is. Files of one run are one recording.
+pub fn choose(named: &[String], compares: bool, messages: &Messages) -> Result<Recordings> {
+    if let ([one], false) = (named, compares) {
+        let parts = if one == STDIN { vec![one.into()] } else { with_later_parts(Path::new(one))? };
+        return Ok(Recordings::One(parts));
     }
-    let files: Vec<PathBuf> = if named.is_empty() {
+    let files: Vec<PathBuf> = if named.is_empty() && !compares {
         recordings(Path::new(FOLDER))
     } else {
         named.iter().map(PathBuf::from).collect()
     };
+    if named.is_empty() && !compares {
+        let parts = with_later_parts(&newest(&files, messages)?)?;
+        return Ok(Recordings::One(parts));
+    }
+    let mut found = by_run(files)?;
+    let all_ranks = found.iter().all(|recording| recording.run.rank.is_some());
+    match found.len() {
+        1 if !compares => Ok(Recordings::One(found.swap_remove(0).parts)),
+        _ if !compares && all_ranks => ranks(found),
+        2 => Ok(Recordings::Two([0, 1].map(|at| std::mem::take(&mut found[at].parts)))),
+        count if compares => bail!("--diff compares two recordings, and {count} are named"),
+        count => bail!(
+            "{count} recordings of different runs, which do not say a rank: name one, or two to compare them"
+        ),
+    }
+}
+
+/// A recording with its files.
+struct FoundRecording {
+    description: String,
+    run: Run,
+    parts: Vec<PathBuf>,
+}
+
+/// The recordings of files, in the order in which they are named.
+fn by_run(files: Vec<PathBuf>) -> Result<Vec<FoundRecording>> {
+    let mut found: Vec<FoundRecording> = Vec::new();
+    for file in files {
+        let description = description(&file)?;
+        match found.iter_mut().find(|known| known.description == description) {
+            Some(known) => known.parts.push(file),
+            None => {
+                let run = recording::run_of(&description)
+                    .map_err(|error| anyhow!("{}: {error}", file.display()))?;
+                found.push(FoundRecording { description, run, parts: vec![file] });
+            }
+        }
+    }
+    for recording in &mut found {
+        recording.parts = match &recording.parts[..] {
+            [one] => with_later_parts(one)?,
+            _ => by_number(std::mem::take(&mut recording.parts)),
+        };
+    }
+    Ok(found)
+}
+
+/// The ranks of one job: no two have the same number.
+fn ranks(mut found: Vec<FoundRecording>) -> Result<Recordings> {
+    found.sort_by_key(|recording| recording.run.rank);
+    if let Some([one, other]) = found
+        .windows(2)
+        .find(|pair| pair[0].run.rank == pair[1].run.rank)
+        .and_then(|pair| pair.as_array::<2>())
+    {
+        bail!(
+            "`{}` and `{}` are both of rank {}: name the recordings of one job, or --diff to compare these two",
+            one.parts[0].display(),
+            other.parts[0].display(),
+            one.run.rank.unwrap_or_default()
+        );
+    }
+    Ok(Recordings::Ranks(found.into_iter().map(|recording| recording.parts).collect()))
+}
+
+/// The first file of the newest recording, with a note.
+fn newest(files: &[PathBuf], messages: &Messages) -> Result<PathBuf> {
     let Some(newest) = files.iter().max_by_key(|file| (modified(file), (*file).clone())) else {
         bail!("no recording in `{FOLDER}`: name one, or make one with `cudatrace record -- PROGRAM`");
     };
     let run = description(newest)?;
-    let (parts, others): (Vec<PathBuf>, Vec<PathBuf>) =
-        files.iter().cloned().partition(|file| description(file).is_ok_and(|other| other == run));
-    if named.is_empty() || !others.is_empty() {
-        let count =
-            if named.is_empty() { String::new() } else { format!("{} recordings: ", others.len() + 1) };
-        messages.note(&format!("{count}reading the newest, {}", newest.display()));
-    }
-    if named.is_empty() {
-        return with_later_parts(&by_number(parts)[0]);
-    }
-    Ok(by_number(parts))
+    messages.note(&format!("reading the newest, {}", newest.display()));
+    let parts = files.iter().filter(|file| description(file).is_ok_and(|other| other == run));
+    Ok(by_number(parts.cloned().collect()).swap_remove(0))
 }
 
 /// Title of a recording: the name of its first file.

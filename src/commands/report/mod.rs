@@ -1,6 +1,7 @@
 //! `cudatrace report FILE`: summarizes a recording as text or tables, and converts it to other formats.
 
 mod files;
+mod several;
 
 use crate::Failure;
 use crate::cli::{Cli, Format};
@@ -11,14 +12,16 @@ use crate::subcommand::{Invocation, Subcommand};
 use crate::terminal;
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use files::Recordings;
 use report::export::otlp::traces::Per;
-use report::export::{End, Exporter, Record, Run, json};
+use report::export::parquet::Parquet;
+use report::export::{End, Exporter, Out, Record, Run, json};
 use report::recording::page::Page;
 use report::recording::summary::{Summary, time};
 use report::recording::timeline::Timeline;
 use report::recording::{self, Reader, Recording, RecordingEnd, UnreadableLines, summary_tables as tables};
 use std::fmt::Write as _;
-use std::io::{IsTerminal, Write};
+use std::io::{BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -34,14 +37,16 @@ const SLOWEST: usize = 15;
 /// `cudatrace report`
 pub const SUBCOMMAND: Subcommand = Subcommand {
     summary: Some(("report FILE [--html PAGE]", "tables, a page or other formats of a recording")),
-    examples: "Without a file, the newest recording in `traces`. `-` is standard input as a recording, and standard output as a file.",
+    examples: "Without a file, the newest recording in `traces`. `-` is standard input as a recording, and standard output as a file.\n\
+               Two recordings are compared; recordings of the ranks of a job are put beside each other:\n  \
+               cudatrace report before.arrows after.arrows\n  cudatrace report traces/*_rank*.arrows",
     most_words: usize::MAX,
     options: &["quiet", "format", "export", "trace_per"],
     own_options: ReportOptions::augment_args,
     ..Subcommand::new(
         "report",
         "Prints tables, the slowest calls and a timeline of a recording; converts it to other formats",
-        "cudatrace report [FILE...] [--html PAGE] [--open] [-f json | --csv TABLE] [--jsonl FILE] [--chrome FILE] [--perfetto FILE] [--folded FILE] [--otlp URL]",
+        "cudatrace report [FILE...] [--diff] [--html PAGE] [--open] [-f json | --csv TABLE] [--jsonl FILE] [--parquet DIR] [--chrome FILE] [--perfetto FILE] [--folded FILE] [--otlp URL]",
         |invocation| run(invocation, &invocation.own_options()?).map_err(Failure::wrong),
     )
 };
@@ -71,6 +76,11 @@ struct ReportOptions {
     #[arg(long, value_name = "URL|file:FILE")]
     otlp: Option<String>,
 
+    /// The recording as tables of Apache Parquet in a folder, for DuckDB, Spark, Dask, ClickHouse and polars: calls, gpu and events; of
+    /// several ranks in a folder each
+    #[arg(long, value_name = "DIR")]
+    parquet: Option<PathBuf>,
+
     /// A page that works offline, with timeline, histograms, kernels, memory and errors
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
@@ -79,7 +89,11 @@ struct ReportOptions {
     #[arg(long)]
     open: bool,
 
-    /// Print one table as comma-separated values: functions, kernels, ioctls, driver_functions, copies, memory, errors, gpu_kernels or gpu_copies; `-f json` prints all of them
+    /// Compare two recordings, also those of two ranks: what got slower or faster, the largest change first
+    #[arg(long)]
+    diff: bool,
+
+    /// Print one table as comma-separated values: functions, kernels, ioctls, driver_functions, copies, memory, errors, gpu_kernels, gpu_copies, ranges or idle; changes of two recordings; ranks or spread of ranks. `-f json` prints all of them
     #[arg(long, value_name = "TABLE")]
     csv: Option<String>,
 }
@@ -87,17 +101,18 @@ struct ReportOptions {
 /// Reports on the recordings on the command line, or on the newest one.
 fn run(invocation: &Invocation, options: &ReportOptions) -> Result<u8> {
     let Invocation { cli, messages, .. } = *invocation;
-    if let Some(name) = &options.csv
-        && !tables::NAMES.contains(&name.as_str())
-    {
-        bail!("no table `{name}`: expected {}", tables::NAMES.join(", "));
-    }
-    let parts = files::choose(invocation.words(), messages)?;
+    let parts = match files::choose(invocation.words(), options.diff, messages)? {
+        Recordings::One(parts) => parts,
+        Recordings::Two(recordings) => return several::compare(cli, options, recordings),
+        Recordings::Ranks(recordings) => return several::ranks(cli, options, recordings),
+    };
+    check_table(options, &tables::NAMES)?;
     let title = files::title(&parts);
     let page_path = page_path(options, &parts)?;
     let mut reading = Reading {
         outputs: outputs(cli, options),
         trace_per: cli.trace_per.clone(),
+        parquet: options.parquet.clone(),
         page: page_path.is_some().then(Page::default),
         ..Reading::default()
     };
@@ -106,10 +121,8 @@ fn run(invocation: &Invocation, options: &ReportOptions) -> Result<u8> {
     if let Some(error) = failure {
         return Err(error);
     }
-    let dropped = if let RecordingEnd::Whole { dropped } = recording.ended { dropped } else { 0 };
-    for Conversion { what, exporter, .. } in &mut conversions {
-        exporter.finish(&End { dropped, goes_on: false }).with_context(|| what.clone())?;
-    }
+    let dropped = dropped(&recording);
+    conversions.iter_mut().try_for_each(|conversion| conversion.finish(dropped))?;
     if let (Some(page), Some(html)) = (&page, &page_path) {
         write_page(html, &page.html(&title, &recording, &report.summary))?;
     }
@@ -139,6 +152,24 @@ fn run(invocation: &Invocation, options: &ReportOptions) -> Result<u8> {
     Ok(u8::from(!losses.is_empty()))
 }
 
+/// Number of records that the recording lacks.
+fn dropped(recording: &Recording) -> u64 {
+    match recording.ended {
+        RecordingEnd::Whole { dropped } => dropped,
+        RecordingEnd::Cut => 0,
+    }
+}
+
+/// Refuses a table that is not one of these.
+fn check_table(options: &ReportOptions, names: &[&str]) -> Result<()> {
+    match &options.csv {
+        Some(name) if !names.contains(&name.as_str()) => {
+            bail!("no table `{name}`: expected {}", names.join(", "))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Path of the page: from the command line, or next to the recording if it is only to be opened.
 fn page_path(options: &ReportOptions, parts: &[PathBuf]) -> Result<Option<PathBuf>> {
     match (&options.html, options.open) {
@@ -166,7 +197,7 @@ fn open_page(page: &Path, messages: &Messages) {
 }
 
 /// Reads all parts of a recording in their order.
-fn read(parts: &[PathBuf], reading: &mut Reading) -> Result<Recording> {
+fn read(parts: &[PathBuf], reading: &mut dyn Reader) -> Result<Recording> {
     let mut whole: Option<Recording> = None;
     for part in parts {
         let from_pipe = part == Path::new(STDOUT) && !std::io::stdin().is_terminal();
@@ -214,6 +245,22 @@ struct Conversion {
 }
 
 impl Conversion {
+    /// Tables in a folder, which is made.
+    fn to_parquet(folder: &Path, run: &Run) -> Result<Conversion> {
+        let what = format!("--parquet {}", folder.display());
+        let open = |name: &str| -> std::io::Result<Out> {
+            Ok(Box::new(BufWriter::new(std::fs::File::create(folder.join(name))?)))
+        };
+        let tables =
+            std::fs::create_dir_all(folder).and_then(|()| Parquet::new(&Arc::new(run.clone()), open));
+        let dest = Destination::new(&folder.to_string_lossy(), None);
+        Ok(Conversion { exporter: Box::new(tables.with_context(|| what.clone())?), what, dest })
+    }
+
+    fn finish(&mut self, dropped: u64) -> Result<()> {
+        self.exporter.finish(&End { dropped, goes_on: false }).with_context(|| self.what.clone())
+    }
+
     fn record(&mut self, record: &Record) -> Result<()> {
         self.exporter.record(record).with_context(|| self.what.clone())?;
         // After a failure of the receiver, later requests do not wait.
@@ -236,6 +283,8 @@ struct Reading {
     report: Report,
     page: Option<Page>,
     outputs: Vec<ExportRequest>,
+    /// The folder for tables of Parquet.
+    parquet: Option<PathBuf>,
     trace_per: Option<Per>,
     conversions: Vec<Conversion>,
     /// True after the first part; later parts belong to the same run.
@@ -250,7 +299,13 @@ impl Reader for Reading {
             return;
         }
         self.report.timeline = Timeline::new(run.start_ns);
-        match open_all(&self.outputs, self.trace_per.as_ref(), run) {
+        let opened = open_all(&self.outputs, self.trace_per.as_ref(), run).and_then(|mut opened| {
+            if let Some(folder) = &self.parquet {
+                opened.push(Conversion::to_parquet(folder, run)?);
+            }
+            Ok(opened)
+        });
+        match opened {
             Ok(opened) => self.conversions = opened,
             Err(error) => self.failure = Some(error),
         }
@@ -314,7 +369,7 @@ struct SlowCall {
 impl Report {
     fn add(&mut self, record: &Record) {
         let self_ns = self.summary.add(record);
-        let Some(span) = record.span() else { return };
+        let Some(span) = record.span().filter(|_| !record.is_range() && !record.is_idle()) else { return };
         self.timeline.add(record);
         for slow in &mut self.slowest {
             if slow.record.span().is_some_and(|inner| inner.parent_id == span.span_id) {
@@ -373,24 +428,7 @@ impl Report {
     }
 
     fn text(&self, recording: &Recording) -> String {
-        let mut out = String::new();
-        let Recording { run, ended, unreadable } = recording;
-        let started = jiff::Timestamp::from_nanosecond(run.wall_ns(run.start_ns)).ok();
-        let started = started.map_or(String::new(), |time| {
-            time.to_zoned(jiff::tz::TimeZone::system()).strftime("%F %T").to_string()
-        });
-        let command = report::value::escape(words(&run.command).as_bytes());
-        out += &format!("{} on {}, {started}, {command}\n", run.tool, run.host);
-        match ended {
-            RecordingEnd::Cut => out += "the recording was cut off; what follows is what there is\n",
-            RecordingEnd::Whole { dropped: 0 } => {}
-            RecordingEnd::Whole { dropped } => {
-                out += &format!("{dropped} records were dropped while it was made\n")
-            }
-        }
-        if let Some(UnreadableLines { first, reason, count }) = unreadable {
-            out += &format!("{count} lines cannot be read, the first is line {first}: {reason}\n");
-        }
+        let mut out = heading(recording);
         self.summary.losses.iter().for_each(|loss| out += &format!("warning: {loss}\n"));
         out += "\n";
         let columns = terminal::known_columns().unwrap_or(COLUMNS);
@@ -438,6 +476,28 @@ impl Report {
         }
         out
     }
+}
+
+/// The lines about the recording itself: program, place, time, and whether it is whole.
+fn heading(recording: &Recording) -> String {
+    let Recording { run, ended, unreadable } = recording;
+    let started = jiff::Timestamp::from_nanosecond(run.wall_ns(run.start_ns)).ok();
+    let started = started.map_or(String::new(), |time| {
+        time.to_zoned(jiff::tz::TimeZone::system()).strftime("%F %T").to_string()
+    });
+    let command = report::value::escape(words(&run.command).as_bytes());
+    let mut out = format!("{} on {}, {started}, {command}\n", run.tool, run.host);
+    match ended {
+        RecordingEnd::Cut => out += "the recording was cut off; what follows is what there is\n",
+        RecordingEnd::Whole { dropped: 0 } => {}
+        RecordingEnd::Whole { dropped } => {
+            out += &format!("{dropped} records were dropped while it was made\n")
+        }
+    }
+    if let Some(UnreadableLines { first, reason, count }) = unreadable {
+        out += &format!("{count} lines cannot be read, the first is line {first}: {reason}\n");
+    }
+    out
 }
 
 fn words(command: &[String]) -> String {

@@ -28,7 +28,8 @@ pub(crate) const SOURCES: [(Kind, &[u32]); KINDS] = [
     (Kind::Graph, &[kind::GRAPH_TRACE]),
     (Kind::Sync, &[kind::SYNCHRONIZATION]),
     (Kind::Overhead, &[kind::OVERHEAD]),
-    // From callbacks.
+    // From callbacks of NVTX and of CUPTI.
+    (Kind::Range, &[]),
     (Kind::Launch, &[]),
 ];
 

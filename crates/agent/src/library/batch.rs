@@ -49,9 +49,9 @@ pub(crate) fn release() {
     MEMORY.release();
 }
 
-/// Passes on a launch, in the thread that launches.
-pub(crate) fn launched(record: &Record) {
-    PROBED[Kind::Launch as usize](record, 1);
+/// Passes on a record at once, in the thread of the program that calls this.
+pub(crate) fn at_once(kind: Kind, record: &Record) {
+    PROBED[kind as usize](record, 1);
 }
 
 impl Batches {

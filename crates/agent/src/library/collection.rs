@@ -232,6 +232,9 @@ impl Collection {
         if counts && self.noted.is_some() {
             counts::begin();
         }
+        if self.collects(Kind::Range) {
+            ranges::record();
+        }
         Ok(())
     }
 

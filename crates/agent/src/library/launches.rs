@@ -130,16 +130,19 @@ pub(crate) fn entered(number: u32, correlation: u32, func: u64) {
     note.range.store(range, Release);
     note.who.store(u64::from(tid) << 32 | u64::from(correlation), Release);
     if PASSES_ON.load(Relaxed) == 1 {
-        batch::launched(&Record {
-            start: launch,
-            end: launch,
-            launch,
-            tid,
-            func,
-            range,
-            corr: correlation.into(),
-            ..Record::default()
-        });
+        batch::at_once(
+            Kind::Launch,
+            &Record {
+                start: launch,
+                end: launch,
+                launch,
+                tid,
+                func,
+                range,
+                corr: correlation.into(),
+                ..Record::default()
+            },
+        );
     }
 }
 

@@ -128,10 +128,12 @@ impl Expansion<'_> {
         let never = own.predicate.clone().filter(|condition| const_eval::truth(condition) == Some(false));
         let used = used_members(&own);
         let reads = |name: &&str| used.iter().any(|member| MEMBERS[*member].name == *name);
-        if OF_LAUNCH.iter().any(reads) || kind.name == LAUNCH.name {
+        // A range has its own name, and no launch.
+        let is_range = kind.name == RANGE;
+        if !is_range && OF_LAUNCH.iter().any(reads) || kind.name == LAUNCH.name {
             self.joins |= GPU_LAUNCHES;
         }
-        if reads(&RANGE) {
+        if is_range || reads(&RANGE) {
             self.joins |= GPU_RANGES;
         }
         let part = Part::of(&used);
@@ -206,7 +208,7 @@ impl Part {
 
 /// Members that only records have whose launch was noted.
 const OF_LAUNCH: [&str; 4] = ["launch", "func", RANGE, "tid"];
-/// Member with the range of NVTX around the launch.
+/// Kind of the records of ranges of NVTX, and member with the range around a launch.
 const RANGE: &str = "range";
 
 /// Indices of the members that a clause uses.
@@ -276,11 +278,12 @@ impl Replace<'_> {
         Some(value(text, e.span))
     }
 
-    /// `span(key = value)`: the work from its start to its end, with the name of the kernel or of the kind.
+    /// `span(key = value)`: the work from its start to its end, with the name of the kernel, of the range or of the kind.
     fn span(&self, e: &mut Expr) {
-        let name = match self.kind.arg("kernel") {
-            Some(kernel) => format!("kernel_name({})", kernel.value),
-            None => format!("\"{}\"", self.kind.name),
+        let name = match (self.kind.arg("kernel"), self.kind.arg("name")) {
+            (Some(kernel), _) => format!("kernel_name({})", kernel.value),
+            (None, Some(name)) => name.value.to_owned(),
+            (None, None) => format!("\"{}\"", self.kind.name),
         };
         let mut times = value("__recorded($r.start, $r.end)", e.span);
         hide_calls(&mut times);

@@ -23,7 +23,7 @@ use super::record::{Data, Fields, Kind, Record, Span, Text};
 use super::{End, Exporter, Format, Run, json, jsonl};
 
 /// Rows of a batch, at most.
-const ROWS: usize = 1 << 16;
+pub(super) const ROWS: usize = 1 << 16;
 /// Rows that are written only after some time, since a batch has kilobytes of its own; and that time, which is what a crash takes at most.
 const FEW: usize = 1 << 12;
 const LONGEST: Duration = Duration::from_secs(5);
@@ -55,7 +55,7 @@ impl<W: Write + Send> Arrow<W> {
         let options = IpcWriteOptions::default().try_with_compression(Some(CompressionType::ZSTD));
         let options = options.map_err(failure)?;
         let out = StreamWriter::try_new_with_options(out, &schema, options).map_err(failure)?;
-        Ok(Arrow { out, rows: Rows::new(schema), ids: CallIds::new(run.clone()) })
+        Ok(Arrow { out, rows: Rows::new(schema, false), ids: CallIds::new(run.clone()) })
     }
 
     /// Writes the rows of the present batch.
@@ -101,7 +101,7 @@ impl<W: Write + Send> Exporter for Arrow<W> {
     }
 }
 
-fn failure(error: ArrowError) -> io::Error {
+pub(super) fn failure(error: ArrowError) -> io::Error {
     match error {
         ArrowError::IoError(_, error) => error,
         other => io::Error::other(other),
@@ -179,9 +179,12 @@ impl Builders {
 }
 
 /// The rows of a batch.
-struct Rows {
+pub(super) struct Rows {
     schema: SchemaRef,
-    count: usize,
+    /// Number of rows.
+    pub(super) count: usize,
+    /// Whether ids are stored that others tell.
+    has_all_ids: bool,
     /// When the first row was added.
     begun: Instant,
     /// Names and types of statements, with their text.
@@ -190,11 +193,14 @@ struct Rows {
 }
 
 impl Rows {
-    fn new(schema: SchemaRef) -> Rows {
-        Rows { schema, count: 0, begun: Instant::now(), schemas: Vec::new(), columns: Builders::default() }
+    /// No rows yet. If `has_all_ids`, each row has its ids; otherwise those that [`CallIds`] restores are left out.
+    pub(super) fn new(schema: SchemaRef, has_all_ids: bool) -> Rows {
+        let (schemas, columns) = Default::default();
+        Rows { schema, count: 0, has_all_ids, begun: Instant::now(), schemas, columns }
     }
 
-    fn add(&mut self, record: &Record, ids: &CallIds) {
+    /// Adds a record.
+    pub(super) fn add(&mut self, record: &Record, ids: &CallIds) {
         self.add_as(jsonl::type_of(&record.kind), record, ids);
     }
 
@@ -256,20 +262,23 @@ impl Rows {
         });
     }
 
-    /// Ids that are not those of the thread and a start.
+    /// Ids, as far as thread, start and correlation id do not tell them.
     fn add_ids(&mut self, record: &Record, ids: &CallIds) {
-        let thread = record.thread.as_deref();
+        let (thread, has_all) = (record.thread.as_deref(), self.has_all_ids);
         let own = record.span().map(|span| span.span_id);
-        self.columns.id.append_option(own.filter(|id| ids.of(thread, record.time_ns) != *id));
+        self.columns.id.append_option(own.filter(|id| has_all || ids.of(thread, record.time_ns) != *id));
         let parent = match &record.kind {
             Kind::Span(Span { parent_id, .. }) | Kind::Instant { parent_id } => *parent_id,
             _ => 0,
         };
         let start = Some(parent).filter(|parent| *parent != 0).and_then(|parent| ids.start(thread, parent));
         self.columns.parent_ts.append_option(start.map(|start| start as i64));
-        self.columns.parent.append_option((start.is_none() && parent != 0).then_some(parent));
+        self.columns.parent.append_option((parent != 0 && (has_all || start.is_none())).then_some(parent));
         let launch = record.span().map_or(0, |span| span.launch_id);
-        let known = record.gpu_kind().and_then(|_| ids.launch(record)).unwrap_or(0);
+        let known = match has_all {
+            true => 0,
+            false => record.gpu_kind().and_then(|_| ids.launch(record)).unwrap_or(0),
+        };
         self.columns.launch.append_option((launch != known).then_some(launch));
     }
 
@@ -309,7 +318,7 @@ impl Rows {
     }
 
     /// The batch; the next one begins.
-    fn take(&mut self) -> Result<RecordBatch, ArrowError> {
+    pub(super) fn take(&mut self) -> Result<RecordBatch, ArrowError> {
         self.count = 0;
         RecordBatch::try_new(self.schema.clone(), self.columns.finish())
     }

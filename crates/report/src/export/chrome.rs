@@ -142,6 +142,10 @@ impl<W: Write + Send> Chrome<W> {
     }
 
     fn span(&mut self, record: &Record, span: &Span) -> io::Result<()> {
+        // Readers would take it for work of the GPU.
+        if record.is_idle() {
+            return Ok(());
+        }
         self.begin('X', record);
         self.micros("dur", Micros(span.duration_ns));
         self.named(category(record), &name(record));
@@ -348,6 +352,9 @@ fn quoted(text: &str) -> String {
 
 /// Category of a record: that of kineto if it has one; a category from the script takes precedence.
 pub(super) fn category(record: &Record) -> &str {
+    if record.is_range() {
+        return "user_annotation";
+    }
     if let Some(Data::Text(category)) = record.field("category") {
         return category;
     }

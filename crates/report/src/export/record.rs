@@ -160,8 +160,16 @@ impl GpuStream {
     /// Threads have smaller numbers: at most 2^22.
     const MARK: u32 = 1 << 30;
 
+    /// Number of the row of [`GpuStream::idle`].
+    const IDLE: u32 = 0xfffe;
+
     /// Largest number of a device, and of a stream.
     const LARGEST: (u32, u32) = (0x3fff, 0xffff);
+
+    /// A row for the times in which a device had no kernel.
+    pub fn idle(device: u32) -> GpuStream {
+        GpuStream { device, stream: GpuStream::IDLE }
+    }
 
     /// A stream for all work of a process that is of more streams than are kept, or of a device with a number beyond sense.
     pub fn other() -> GpuStream {
@@ -186,7 +194,10 @@ impl GpuStream {
 
 impl std::fmt::Display for GpuStream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "GPU {} stream {}", self.device, self.stream)
+        match self.stream {
+            GpuStream::IDLE => write!(f, "GPU {} idle", self.device),
+            stream => write!(f, "GPU {} stream {stream}", self.device),
+        }
     }
 }
 
@@ -329,9 +340,19 @@ impl Record {
         self
     }
 
-    /// The kind of a record of a GPU, `kernel` of `gpu:kernel`; `None` for others.
+    /// The kind of a record of a GPU, `kernel` of `gpu:kernel`; `None` for others, such as ranges, which the host makes.
     pub fn gpu_kind(&self) -> Option<&str> {
-        self.site.probe.strip_prefix("gpu:")
+        self.site.probe.strip_prefix("gpu:").filter(|kind| *kind != "range")
+    }
+
+    /// Whether it is a range of NVTX, or a mark.
+    pub fn is_range(&self) -> bool {
+        &*self.site.probe == "gpu:range"
+    }
+
+    /// Whether it is a time in which a device had no kernel.
+    pub fn is_idle(&self) -> bool {
+        self.gpu_kind() == Some("idle")
     }
 
     /// The id of the call that launched work: for the work, and for the call itself if it tells its correlation id. Both are joined by it.

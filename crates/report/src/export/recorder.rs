@@ -242,10 +242,11 @@ impl Recorder {
     fn join(&mut self, record: &mut Record, corr: u64) {
         let number = |name: &str| Some(record.field(name)?.number()? as u32);
         let (device, stream, thread) = (number("device"), number("stream"), record.thread.clone());
+        let idle = device.filter(|_| record.is_idle()).map(GpuStream::idle);
         let (Some(thread), Kind::Span(span)) = (thread, &mut record.kind) else { return };
         span.launch_id = self.launches.get(&(thread.pid, corr)).unwrap_or(0);
-        if let (Some(device), Some(stream)) = (device, stream) {
-            let stream = self.known_stream(thread.pid, GpuStream { device, stream });
+        if let Some(stream) = idle.or_else(|| Some(GpuStream { device: device?, stream: stream? })) {
+            let stream = self.known_stream(thread.pid, stream);
             span.span_id = self.run.span_id(thread.pid, stream.tid(), record.time_ns);
             record.thread = Some(self.stream(&thread, stream));
         }

@@ -14,8 +14,9 @@ pub struct GpuUse {
     pub window: (u64, u64),
     /// Nanoseconds in which kernels ran, as far as they are summed up.
     summed_ns: u64,
-    /// End of what is summed up.
+    /// End of what is summed up, and number of times that it consists of.
     summed_until: u64,
+    summed_parts: u64,
     /// Later times in which at least one kernel ran: their ends by their starts.
     parts: BTreeMap<u64, u64>,
 }
@@ -51,6 +52,7 @@ impl GpuUse {
                 let Some((start, end)) = self.parts.pop_first() else { break };
                 self.summed_ns = self.summed_ns.saturating_add(end - start);
                 self.summed_until = end;
+                self.summed_parts += 1;
             }
         }
     }
@@ -59,6 +61,16 @@ impl GpuUse {
     pub fn busy_ns(&self) -> u64 {
         let apart = self.parts.iter().fold(0, |sum: u64, (start, end)| sum.saturating_add(end - start));
         self.summed_ns.saturating_add(apart)
+    }
+
+    /// Time in the window in which no kernel ran, in ns.
+    pub fn idle_ns(&self) -> u64 {
+        (self.window.1 - self.window.0).saturating_sub(self.busy_ns())
+    }
+
+    /// Number of times between kernels in which none ran. Where sums begin a time may be counted as two.
+    pub fn gaps(&self) -> u64 {
+        (self.summed_parts + self.parts.len() as u64).saturating_sub(1)
     }
 
     /// Share of the window in which kernels ran, in percent.
@@ -97,6 +109,7 @@ mod tests {
             gpu.add(start, end);
         }
         assert_eq!((gpu.busy_ns(), gpu.window), (410, (0, 500)));
+        assert_eq!((gpu.idle_ns(), gpu.gaps()), (90, 1));
         assert_eq!(gpu.parts.len(), 2);
     }
 
@@ -105,7 +118,7 @@ mod tests {
         let mut gpu = GpuUse::of(0);
         let count = 4 * PARTS as u64;
         (0..count).for_each(|at| gpu.add(10 * at, 10 * at + 4));
-        assert_eq!((gpu.busy_ns(), gpu.percent()), (4 * count, 40));
+        assert_eq!((gpu.busy_ns(), gpu.percent(), gpu.gaps()), (4 * count, 40, count - 1));
         assert!(gpu.parts.len() <= PARTS);
     }
 

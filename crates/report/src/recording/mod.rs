@@ -3,14 +3,19 @@
 
 mod arrow;
 mod arrow_messages;
+pub mod difference;
 pub mod gpu_use;
 mod lines;
 pub mod page;
+pub mod ranks;
 pub mod summary;
 pub mod summary_tables;
+mod text_table;
 pub mod timeline;
 
 use std::io::BufRead;
+
+use crate::export::Run;
 
 pub use lines::{NoRecording, Reader, Recording, RecordingEnd, UnreadableLines};
 
@@ -34,6 +39,14 @@ pub fn description(mut input: impl BufRead) -> Result<String, NoRecording> {
         true => arrow::description(input),
         false => lines::description(input),
     }
+}
+
+/// The run that a description of [`description`] is of.
+///
+/// # Errors
+/// It is the description of no run.
+pub fn run_of(description: &str) -> Result<Run, NoRecording> {
+    lines::first_line(description.as_bytes())
 }
 
 /// Whether an input begins as an Arrow stream does. A byte of text is never 255.

@@ -43,9 +43,9 @@ const ERRORS: usize = 10;
 /// Kernels of the GPU in the report at the end.
 const KERNELS: usize = 5;
 
-/// Names of kernels of the GPU that are told apart, which processes write as they like, and the name of further ones.
+/// Names of kernels of the GPU and of ranges that are told apart, which processes write as they like, and the name of further ones.
 const NAMES: usize = 1 << 16;
-const OTHERS: &str = "(other kernels)";
+const OTHERS: &str = "(others)";
 /// Devices that are told apart.
 const DEVICES: usize = 1024;
 
@@ -165,6 +165,17 @@ pub struct CopyStat {
     pub ns: u64,
 }
 
+/// Statistics of the ranges of a name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RangeStat {
+    /// The ranges on the host; marks have no length.
+    pub host: Stat,
+    /// Number of kernels that were launched in these ranges, but not in one within.
+    pub kernels: u64,
+    /// Time of these kernels on the GPU, ns.
+    pub gpu_ns: u64,
+}
+
 /// Adds to a total. Traced processes write the numbers, so that their sum may not fit.
 fn add_to(total: &mut u64, number: u64) {
     *total = total.saturating_add(number);
@@ -257,6 +268,10 @@ pub struct Summary {
     pub gpu_kernels: HashMap<Arc<str>, Stat>,
     /// Copies on the GPU by direction; their time is that of the copy.
     pub gpu_copies: BTreeMap<Arc<str>, CopyStat>,
+    /// Ranges of NVTX by name: their time on the host, and their work on the GPU.
+    pub ranges: HashMap<Arc<str>, RangeStat>,
+    /// Times in which devices had no kernel, by device and cause, as each process saw them.
+    pub idle: BTreeMap<(u32, Arc<str>), CopyStat>,
     /// Use of devices by their kernels, by the devices' numbers of all processes; by ordinal in recordings that do not have these.
     pub gpus: BTreeMap<u64, GpuUse>,
 }
@@ -278,6 +293,10 @@ pub enum Class {
     Runtime,
     /// A kernel or graph on the GPU.
     Gpu,
+    /// A range of NVTX.
+    Range,
+    /// A time in which a device had no kernel.
+    Idle,
     /// Anything else.
     #[default]
     Other,
@@ -285,7 +304,7 @@ pub enum Class {
 
 impl Class {
     /// All classes.
-    pub const ALL: [Class; 8] = [
+    pub const ALL: [Class; 10] = [
         Class::Launch,
         Class::Copy,
         Class::Memory,
@@ -294,6 +313,8 @@ impl Class {
         Class::Runtime,
         Class::Other,
         Class::Gpu,
+        Class::Range,
+        Class::Idle,
     ];
 
     /// One letter.
@@ -306,6 +327,8 @@ impl Class {
             Class::Kernel => 'K',
             Class::Runtime => 'R',
             Class::Gpu => 'G',
+            Class::Range => 'N',
+            Class::Idle => '-',
             Class::Other => 'o',
         }
     }
@@ -320,6 +343,8 @@ impl Class {
             Class::Kernel => "ioctl",
             Class::Runtime => "runtime call",
             Class::Gpu => "kernel on the GPU",
+            Class::Range => "NVTX range",
+            Class::Idle => "no kernel",
             Class::Other => "other",
         }
     }
@@ -355,9 +380,13 @@ pub fn class_of(record: &Record) -> Class {
     if matches!(record.field("category"), Some(Data::Text(category)) if category.starts_with("nvidia")) {
         return Class::Kernel;
     }
+    if record.is_range() {
+        return Class::Range;
+    }
     match record.gpu_kind() {
         Some("memcpy" | "memset") => return Class::Copy,
         Some("sync") => return Class::Wait,
+        Some("idle") => return Class::Idle,
         Some(_) => return Class::Gpu,
         None => {}
     }
@@ -389,9 +418,14 @@ impl Summary {
         let (first, last) = self.window.unwrap_or((u64::MAX, 0));
         let end = record.time_ns + span.duration_ns;
         self.window = Some((first.min(record.time_ns), last.max(end)));
+        if record.is_range() {
+            let took = Took { ns: span.duration_ns, self_ns: span.duration_ns, failed: false };
+            self.range(&record.name).host.add(took);
+            return 0;
+        }
         if let Some(kind) = record.gpu_kind() {
             self.gpu_work(record, span, kind);
-            return span.duration_ns;
+            return if record.is_idle() { 0 } else { span.duration_ns };
         }
         if let Some(thread) = &record.thread {
             let known = self.threads.entry((thread.pid, thread.tid)).or_insert_with(|| thread.comm.clone());
@@ -422,6 +456,12 @@ impl Summary {
         took.self_ns
     }
 
+    /// The range of a name, of which there may be as many as of kernels.
+    fn range(&mut self, name: &Arc<str>) -> &mut RangeStat {
+        let is_full = self.ranges.len() >= NAMES && !self.ranges.contains_key(name);
+        self.ranges.entry(if is_full { OTHERS.into() } else { name.clone() }).or_default()
+    }
+
     fn gpu_work(&mut self, record: &Record, span: &Span, kind: &str) {
         let took = Took { ns: span.duration_ns, self_ns: span.duration_ns, failed: false };
         match kind {
@@ -429,13 +469,31 @@ impl Summary {
                 let is_full = self.gpu_kernels.len() >= NAMES && !self.gpu_kernels.contains_key(&record.name);
                 let name = if is_full { OTHERS.into() } else { record.name.clone() };
                 self.gpu_kernels.entry(name).or_default().add(took);
+                if let Some(Data::Text(range)) = record.field("range")
+                    && !range.is_empty()
+                {
+                    let range = self.range(range);
+                    range.kernels += 1;
+                    add_to(&mut range.gpu_ns, span.duration_ns);
+                }
                 if let Some(stream) = record.gpu_stream() {
                     let end = record.time_ns + span.duration_ns;
                     self.use_gpu(record, stream.device, record.time_ns, end);
                 }
             }
             "memcpy" => add_copy(&mut self.gpu_copies, record, span.duration_ns),
+            "idle" => self.idle(record, span.duration_ns),
             _ => {}
+        }
+    }
+
+    fn idle(&mut self, record: &Record, ns: u64) {
+        let Some(stream) = record.gpu_stream() else { return };
+        let cause = record.field("cause").map_or(String::new(), Data::label);
+        if self.idle.len() < NAMES {
+            let idle = self.idle.entry((stream.device, cause.into())).or_default();
+            idle.count += 1;
+            add_to(&mut idle.ns, ns);
         }
     }
 
@@ -653,6 +711,12 @@ impl Summary {
         let shares = units::shares_of(longest.iter().map(|(_, stat)| stat.total_ns), ns);
         for ((name, stat), percent) in longest.into_iter().zip(shares) {
             lines.row(name, format!("{:>8} {:>10} {percent:>4} %", stat.count, time(stat.total_ns)));
+        }
+        let mut idle: Vec<_> = self.idle.iter().collect();
+        idle.sort_by_key(|((device, _), idle)| (*device, std::cmp::Reverse(idle.ns)));
+        for ((device, cause), idle) in idle {
+            let name = format!("GPU {device} idle: {cause}");
+            lines.row(&name, format!("{:>8} {:>10}", idle.count, time(idle.ns)));
         }
         for (way, moved) in &self.gpu_copies {
             let rate = u128::from(moved.bytes) * 1_000_000_000 / u128::from(moved.ns.max(1));

@@ -8,26 +8,32 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use crate::export::json;
-use crate::recording::summary::{CopyStat, Stat, Summary, by_time, cut, sum, time};
+use crate::recording::summary::{CopyStat, RangeStat, Stat, Summary, by_time, cut, sum, time};
+use crate::recording::text_table;
 use crate::value::escape;
 
 /// A table of a summary.
 pub struct Table {
     /// `functions`
     pub name: &'static str,
-    columns: &'static [&'static str],
-    rows: Vec<Vec<Cell>>,
+    pub(super) columns: &'static [&'static str],
+    pub(super) rows: Vec<Vec<Cell>>,
 }
 
-enum Cell {
+/// A cell of a table.
+pub(super) enum Cell {
+    /// A name.
     Text(String),
+    /// A number that is not negative.
     Number(u64),
+    /// A number, such as a difference.
+    Integer(i128),
     /// A share in tenths of a percent.
     Percent(u64),
 }
 
 /// The names of all tables.
-pub const NAMES: [&str; 9] = [
+pub const NAMES: [&str; 11] = [
     "functions",
     "kernels",
     "ioctls",
@@ -37,6 +43,8 @@ pub const NAMES: [&str; 9] = [
     "errors",
     "gpu_kernels",
     "gpu_copies",
+    "ranges",
+    "idle",
 ];
 
 /// Columns of tables of calls.
@@ -75,6 +83,14 @@ pub fn tables(summary: &Summary) -> Vec<Table> {
     let errors = summary.errors.iter().filter(|(_, count)| **count > 0);
     let errors =
         errors.map(|((function, result), count)| vec![text(function), text(result), Cell::Number(*count)]);
+    let ranges = ranges(summary).into_iter().map(|(name, range)| {
+        let host = &range.host;
+        let numbers = [host.count, host.total_ns, host.mean_ns(), host.max_ns, range.kernels, range.gpu_ns];
+        [text(name)].into_iter().chain(numbers.map(Cell::Number)).collect()
+    });
+    let idle = summary.idle.iter().map(|((device, cause), idle)| {
+        vec![Cell::Number((*device).into()), text(cause), Cell::Number(idle.count), Cell::Number(idle.ns)]
+    });
     vec![
         table(NAMES[0], CALLS, calls(by_time(&summary.functions))),
         table(NAMES[1], CALLS, calls(by_time(&summary.kernels))),
@@ -89,7 +105,23 @@ pub fn tables(summary: &Summary) -> Vec<Table> {
         table(NAMES[6], &["function", "result", "count"], errors.collect()),
         table(NAMES[7], CALLS, calls(by_time(&summary.gpu_kernels))),
         table(NAMES[8], COPIES, copies(&summary.gpu_copies)),
+        table(
+            NAMES[9],
+            &["name", "ranges", "total_ns", "mean_ns", "max_ns", "kernels", "gpu_ns"],
+            ranges.collect(),
+        ),
+        table(NAMES[10], &["device", "cause", "gaps", "total_ns"], idle.collect()),
     ]
+}
+
+/// The ranges, those with the most time first: on the GPU, then on the host.
+fn ranges(summary: &Summary) -> Vec<(&str, &RangeStat)> {
+    let mut ranges: Vec<(&str, &RangeStat)> =
+        summary.ranges.iter().map(|(name, range)| (&**name, range)).collect();
+    ranges.sort_by(|(name, one), (other_name, other)| {
+        (other.gpu_ns, other.host.total_ns, name).cmp(&(one.gpu_ns, one.host.total_ns, other_name))
+    });
+    ranges
 }
 
 fn calls(stats: Vec<(&str, &Stat)>) -> Vec<Vec<Cell>> {
@@ -144,6 +176,7 @@ impl Cell {
             }
             Cell::Text(text) => text.clone(),
             Cell::Number(number) => number.to_string(),
+            Cell::Integer(number) => number.to_string(),
             Cell::Percent(tenths) => format!("{}.{}", tenths / 10, tenths % 10),
         }
     }
@@ -152,6 +185,7 @@ impl Cell {
         match cell {
             Cell::Text(text) => json::string(out, text),
             Cell::Number(number) => json::integer(out, i128::from(*number)),
+            Cell::Integer(number) => json::integer(out, *number),
             Cell::Percent(_) => out.push_str(&cell.csv()),
         }
     }
@@ -170,7 +204,28 @@ impl Summary {
             let _ = writeln!(out, "({graphs} graph launch{s}: `cudatrace graphs` shows what they run)");
         }
         table(&mut out, "KERNEL (time on the GPU)", &by_time(&self.gpu_kernels), rows, wide);
-        out
+        out + &self.range_table(rows, columns)
+    }
+
+    fn range_table(&self, rows: usize, columns: usize) -> String {
+        let ranges = ranges(self);
+        if ranges.is_empty() {
+            return String::new();
+        }
+        let row = |(name, range): &(&str, &RangeStat)| {
+            let host = &range.host;
+            let numbers = [host.total_ns, host.mean_ns(), host.max_ns].map(time);
+            let gpu = [range.kernels.to_string(), time(range.gpu_ns)];
+            let head = [name.to_string(), host.count.to_string()];
+            head.into_iter().chain(numbers).chain(gpu).collect()
+        };
+        let titles = ["NVTX RANGE", "ranges", "total", "mean", "longest", "kernels", "GPU time"];
+        let drawn: Vec<_> = ranges.iter().take(rows).map(row).collect();
+        let mut text = format!("\n{}", text_table::draw(&titles, &drawn, columns));
+        if ranges.len() > rows {
+            let _ = writeln!(text, "... and {} more", ranges.len() - rows);
+        }
+        text
     }
 }
 
