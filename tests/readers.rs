@@ -237,6 +237,49 @@ print(len(kernels), 'kernels')";
 }
 
 #[test]
+fn pytorchs_trace_analysis_fills_its_statistics_of_launches_and_bandwidth() {
+    if !can_trace() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a directory");
+    let file = folder.path().join("trace.json.gz");
+    let mut command = cudatrace();
+    command.args(["record", "-q", "--gpu", "--export", &format!("chrome={}", file.display()), "--"]);
+    let output = command.args([&example("workload_runtime12")]).output().expect("it runs");
+    assert!(output.status.success(), "{}", stderr(&output));
+    let program = "
+import gzip, json, logging, os, sys
+logging.disable(logging.CRITICAL)
+from hta.trace_analysis import TraceAnalysis
+analysis = TraceAnalysis(trace_files={0: sys.argv[1]}, trace_dir=os.path.dirname(sys.argv[1]))
+rows = analysis.t.get_trace(0)
+names = analysis.t.symbol_table.get_sym_table()
+assert rows[rows['stream'] < 0]['correlation'].is_unique
+cats = rows['cat'].map(lambda cat: names[cat])
+kernels = rows[cats == 'kernel']
+launches = [names[rows.loc[at, 'name']] for at in kernels['index_correlation']]
+assert launches == ['cudaLaunchKernel'] * len(kernels), launches
+moved = rows[cats == 'gpu_memcpy']
+assert (moved['bytes'] > 0).all() and (moved['memory_bw_gbps'] > 0).all(), moved
+raw = [row['args'] for row in json.load(gzip.open(sys.argv[1]))['traceEvents'] if row.get('cat') == 'kernel']
+assert all(args['grid'][0] > 1 and args['grid'][1:] == [1, 1] and args['block'] == [256, 1, 1] for args in raw), raw[0]
+assert all(args['registers per thread'] > 0 and args['queued'] == 0 for args in raw), raw[0]
+asynchronous = [n for at in moved['index_correlation'] if (n := names[rows.loc[at, 'name']]) == 'cudaMemcpyAsync']
+filled = rows[cats == 'gpu_memset']
+statistics = analysis.get_cuda_kernel_launch_stats(ranks=[0], visualize=False)[0]
+assert len(statistics) == len(kernels) + len(asynchronous) + len(filled) > 40, len(statistics)
+bandwidth = analysis.get_memory_bw_summary(ranks=[0])
+found = sorted(name for _, name in bandwidth.index)
+assert found == ['Memcpy DtoD', 'Memcpy DtoH', 'Memcpy HtoD', 'Memset'], found
+assert (bandwidth['memory_bw_gbps']['max'] > 0).all(), bandwidth
+assert not analysis.get_queue_length_summary(ranks=[0]).empty
+print('filled')";
+    if let Some(said) = read("hta.trace_analysis", program, &file) {
+        assert_eq!(said, "filled\n");
+    }
+}
+
+#[test]
 fn perfettos_own_messages_hold_every_call() {
     if !can_trace() {
         return;

@@ -6,7 +6,8 @@
 //!   profile can be merged into one list.
 //! - A call is one `X` row with its own `correlation`; the enclosing call is in `parent_correlation`.
 //! - Work of a GPU has rows only if a script records it (`gpu:kernel`): in the process of the device and the thread of the stream, with
-//!   the `correlation` of the call that launched it, and an arrow from there.
+//!   the `correlation` of the outermost runtime call around the one that launched it, and an arrow from there. The begin of an arrow is
+//!   written with the first work of a call, since many calls have none, such as launches that a graph captures.
 //! - In calls the argument `stream`, which marks work on the GPU for readers, is named `cuda_stream`.
 
 use std::borrow::Cow;
@@ -17,7 +18,8 @@ use std::sync::Arc;
 use foldhash::{HashMap, HashSet};
 
 use super::format::IN_PERFETTO;
-use super::record::{Data, GpuStream, Kind, Record, Span, Status, Table, Thread};
+use super::outer_calls::{LaunchCall, OuterCalls};
+use super::record::{Data, GpuStream, Kind, Record, Span, Status, Table, Thread, is_dimensions};
 use super::{End, Exporter, Format, Run, json};
 
 /// Length of three months of std::chrono in seconds. The base time of kineto is a multiple of it since 1970.
@@ -59,6 +61,7 @@ pub struct Chrome<W> {
     processes: HashSet<u32>,
     /// Numbers of the rows of streams, by process and thread id; those of further processes with the same stream differ from it.
     streams: HashMap<(u32, u32), (u32, u32)>,
+    launches: OuterCalls,
     last_ns: u64,
 }
 
@@ -80,8 +83,9 @@ impl<W: Write + Send> Chrome<W> {
         // A file is valid from its start.
         out.flush()?;
         let last_ns = run.start_ns;
-        let (threads, processes, streams) = Default::default();
-        Ok(Chrome { out, run, base_ns, row: String::new(), rows: 0, threads, processes, streams, last_ns })
+        let (threads, processes, streams, launches) = Default::default();
+        let row = String::new();
+        Ok(Chrome { out, run, base_ns, row, rows: 0, threads, processes, streams, launches, last_ns })
     }
 
     /// Converts a boot-clock time to microseconds since the base time.
@@ -146,6 +150,13 @@ impl<W: Write + Send> Chrome<W> {
         if record.is_idle() {
             return Ok(());
         }
+        let launch = match record.gpu_kind() {
+            Some(_) => self.launches.around(span.launch_id),
+            None => {
+                self.launches.note(record, span);
+                None
+            }
+        };
         self.begin('X', record);
         self.micros("dur", Micros(span.duration_ns));
         self.named(category(record), &name(record));
@@ -153,32 +164,38 @@ impl<W: Write + Send> Chrome<W> {
             self.row.push_str(", \"cname\": \"terrible\"");
         }
         self.row.push_str(", \"args\": {\"correlation\": ");
-        // Work of a GPU has that of its launch.
-        let is_work = record.gpu_kind().is_some();
-        let id = if is_work { span.launch_id } else { span.span_id };
+        let id = match record.gpu_kind() {
+            Some(_) => launch.map_or(span.launch_id, |call| call.id),
+            None => span.span_id,
+        };
         json::digits(&mut self.row, correlation(id));
         self.parent(span.parent_id);
         if let Some(result) = &span.result {
             let key = if span.status == Status::Error { "error" } else { "result" };
             self.arg(key, result);
         }
-        self.args(record);
+        match record.gpu_kind() {
+            Some(kind) => self.args_of_work(kind, record),
+            None => self.args(record),
+        }
         self.row.push('}');
         self.end_row()?;
-        match record.launch() {
-            Some(launch) => self.arrow(if is_work { 'f' } else { 's' }, record, launch),
-            None => Ok(()),
-        }
+        launch.map_or(Ok(()), |call| self.arrow(record, call))
     }
 
-    /// The begin (`s`) or the end (`f`) of an arrow from a call to the work that it launched.
-    fn arrow(&mut self, phase: char, record: &Record, launch: u64) -> io::Result<()> {
-        self.begin(phase, record);
-        self.number("id", correlation(launch));
-        self.named("ac2g", "ac2g");
-        if phase == 'f' {
-            self.row.push_str(", \"bp\": \"e\"");
+    /// The end of an arrow from a call to the work that it launched; before the first one its begin.
+    fn arrow(&mut self, work: &Record, call: LaunchCall) -> io::Result<()> {
+        if !call.has_arrow {
+            self.launches.has_arrow(call);
+            self.begin_at('s', call.time_ns, call.pid, call.tid);
+            self.number("id", correlation(call.id));
+            self.named("ac2g", "ac2g");
+            self.end_row()?;
         }
+        self.begin('f', work);
+        self.number("id", correlation(call.id));
+        self.named("ac2g", "ac2g");
+        self.row.push_str(", \"bp\": \"e\"");
         self.end_row()
     }
 
@@ -189,9 +206,26 @@ impl<W: Write + Send> Chrome<W> {
     }
 
     fn args(&mut self, record: &Record) {
-        let is_work = record.gpu_kind().is_some();
         for (name, value) in record.fields.iter() {
-            self.arg(if is_work { name } else { arg_name(name) }, value);
+            self.arg(arg_name(name), value);
+        }
+    }
+
+    /// The arguments of work on a GPU, with the names and in the form of kineto.
+    fn args_of_work(&mut self, kind: &str, record: &Record) {
+        for (name, value) in record.fields.iter() {
+            self.arg(arg_name_of_work(name), value);
+        }
+        if kind == "kernel" && record.field("queued").is_none() {
+            // Kineto's value for a time that was not measured.
+            self.number("queued", 0);
+        }
+        let bytes = record.field("bytes").and_then(Data::number);
+        if let (Some(bytes), "memcpy" | "memset", 1..) = (bytes, kind, record.duration_ns()) {
+            // Bytes per ns are GB per second.
+            let rate = bytes as f64 / record.duration_ns() as f64;
+            self.key("memory bandwidth (GB/s)");
+            let _ = write!(self.row, "{rate:.6}");
         }
     }
 
@@ -207,6 +241,9 @@ impl<W: Write + Send> Chrome<W> {
             },
             Data::Stack(frames) => {
                 json::list(&mut self.row, frames.iter(), |out, frame| json::string(out, &frame.label()));
+            }
+            Data::Map(members) if is_dimensions(members) => {
+                json::list(&mut self.row, members.iter(), |out, (_, value)| json::data(out, value));
             }
             other => json::data(&mut self.row, other),
         }
@@ -386,6 +423,10 @@ fn name(record: &Record) -> Cow<'_, str> {
         first + chars.as_str()
     };
     match record.gpu_kind() {
+        Some("memcpy") if record.field("direction").is_none() => "Memcpy".into(),
+        Some("memcpy") if record.field("from").is_none() || record.field("to").is_none() => {
+            format!("Memcpy {}", label("direction")).into()
+        }
         Some("memcpy") => {
             format!("Memcpy {} ({} -> {})", label("direction"), word("from"), word("to")).into()
         }
@@ -398,6 +439,16 @@ fn name(record: &Record) -> Cow<'_, str> {
 fn arg_name(name: &str) -> &str {
     match name {
         "stream" => "cuda_stream",
+        "shared" => "shared memory",
+        "correlation" => "its correlation",
+        name => name,
+    }
+}
+
+/// Name of an argument of work on a GPU: that of kineto, if it has one.
+fn arg_name_of_work(name: &str) -> &str {
+    match name {
+        "registers" => "registers per thread",
         "shared" => "shared memory",
         "correlation" => "its correlation",
         name => name,

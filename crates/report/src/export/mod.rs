@@ -15,6 +15,7 @@ mod format;
 pub mod json;
 pub mod jsonl;
 pub mod otlp;
+mod outer_calls;
 pub mod parquet;
 pub mod perfetto;
 pub(crate) mod recent;

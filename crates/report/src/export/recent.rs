@@ -33,7 +33,7 @@ impl<K: Eq + Hash, V: Copy, const LEAST: usize> Recent<K, V, LEAST> {
 }
 
 /// Number of launches that are kept for their work.
-const LAUNCHES: usize = 1 << 17;
+pub(crate) const LAUNCHES: usize = 1 << 17;
 
 /// Ids of calls that launched work of a GPU, by process and correlation id. A recording in columns leaves out what its reader finds in the same way.
 pub(crate) type LaunchIds = Recent<(u32, u64), u64, LAUNCHES>;

@@ -434,7 +434,7 @@ impl Data {
 }
 
 /// Whether the members are `x`, `y` and `z`, as of a grid, which prints as `(4,1,1)`.
-fn is_dimensions(members: &[(Arc<str>, Data)]) -> bool {
+pub(super) fn is_dimensions(members: &[(Arc<str>, Data)]) -> bool {
     members.iter().map(|(name, _)| &**name).eq(["x", "y", "z"])
 }
 
