@@ -279,6 +279,120 @@ print('filled')";
     }
 }
 
+/// A program that nests slices and joins flows as Perfetto's importer does.
+const NESTING: &str = "
+import sys
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
+trace = Trace.FromString(open(sys.argv[1], 'rb').read())
+tracks = {p.track_descriptor.uuid: p.track_descriptor.name for p in trace.packet if p.HasField('track_descriptor')}
+names = {n.iid: n.name for p in trace.packet for n in p.interned_data.event_names}
+open_, slices, flows, active = {}, [], [], {}
+for p in sorted((p for p in trace.packet if p.HasField('track_event')), key=lambda p: p.timestamp):
+    e = p.track_event
+    stack = open_.setdefault(e.track_uuid, [])
+    if e.type == TrackEvent.TYPE_SLICE_BEGIN:
+        stack.append((names[e.name_iid], p.timestamp, len(stack)))
+        for flow in e.flow_ids:
+            if flow in active: flows.append((active[flow], stack[-1][0]))
+            active[flow] = stack[-1][0]
+        assert all(flow in active for flow in e.terminating_flow_ids), 'a flow ends that has not begun'
+    if e.type == TrackEvent.TYPE_SLICE_END:
+        name, begin, depth = stack.pop()
+        slices.append((tracks[e.track_uuid], name, begin, p.timestamp - begin, depth))
+assert not any(open_.values())";
+
+/// The file of a recording that is converted to another format.
+fn converted(folder: &Path, lines: &str, format: &str) -> std::path::PathBuf {
+    let (recording, file) = (folder.join("t.jsonl"), folder.join("converted"));
+    let head = r#"{"type":"run","format":1,"boot_ns":0,"wall_ns":"0"}"#;
+    std::fs::write(&recording, format!("{head}\n{lines}")).expect("written");
+    let mut command = cudatrace();
+    command.args(["report", "-q"]).arg(&recording).arg(format!("--{format}")).arg(&file);
+    let output = command.output().expect("it runs");
+    assert!(output.status.success(), "{}", stderr(&output));
+    file
+}
+
+/// Lines of work of a GPU on one stream: name, start, duration, launch.
+fn work(all: &[(&str, u64, u64, u64)]) -> String {
+    let line = |(name, start, ns, launch): &(&str, u64, u64, u64)| {
+        format!(
+            "{{\"type\":\"span\",\"ts\":{start},\"dur\":{ns},\"pid\":7,\"tid\":{tid},\"comm\":\"GPU 0 stream 15\",\
+             \"name\":\"{name}\",\"probe\":\"gpu:kernel\",\"id\":\"{id:#x}\",\"launch\":\"{launch:#x}\",\"status\":\"unset\"}}\n",
+            tid = (1 << 30) | 15,
+            id = 1000 + start * 100 + ns,
+        )
+    };
+    all.iter().map(line).collect()
+}
+
+#[test]
+fn perfetto_nests_no_work_of_a_stream() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let end = "{\"type\":\"end\",\"dropped\":0}\n";
+    // In the order of kinds, as records of a GPU arrive: each begins where another one ends, which comes later in the file.
+    let mut all =
+        vec![("c", 30, 10, 0), ("a", 10, 10, 0), ("e", 50, 0, 0), ("d", 40, 10, 0), ("b", 20, 10, 0)];
+    all.extend([("f", 50, 5, 0), ("none", 60, 0, 0), ("none", 60, 0, 0)]);
+    let file = converted(folder.path(), &(work(&all) + end), "perfetto");
+    let program =
+        NESTING.to_owned() + "\nfor slice in sorted(slices, key=lambda s: (s[2], s[3])): print(*slice)";
+    let module = "perfetto.protos.perfetto.trace.perfetto_trace_pb2";
+    let Some(said) = read(module, &program, &file) else { return };
+    let row =
+        |(name, start, ns, _): &(&str, u64, u64, u64)| format!("GPU 0 stream 15 {name} {start} {ns} 0\n");
+    all.sort_by_key(|(_, start, ns, _)| (*start, *ns));
+    assert_eq!(said, all.iter().map(row).collect::<String>());
+    // Kernels of a graph run side by side, also in one stream.
+    let mut all =
+        vec![("a", 10, 20, 0), ("b", 15, 20, 0), ("c", 15, 20, 0), ("d", 30, 5, 0), ("e", 100, 5, 0)];
+    // More records than are sorted at once.
+    all.extend((0..6000).map(|at| ("many", 200_000 - at * 10, 10, 0)));
+    let file = converted(folder.path(), &(work(&all) + end), "perfetto");
+    let said = read(module, &program, &file).expect("it has the module");
+    all.sort_by_key(|(_, start, ns, _)| (*start, *ns));
+    assert_eq!(said, all.iter().map(row).collect::<String>());
+}
+
+#[test]
+fn every_arrow_has_two_ends() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let call = |name: &str, start: u64, ns: u64, id: u64, parent: u64, corr: &str| {
+        format!(
+            "{{\"type\":\"span\",\"ts\":{start},\"dur\":{ns},\"pid\":7,\"tid\":8,\"comm\":\"app\",\"name\":\"{name}\",\
+             \"func\":\"{name}\",\"id\":\"{id:#x}\",\"parent\":\"{parent:#x}\",\"status\":\"ok\"{corr}}}\n"
+        )
+    };
+    let corr = |number: u64| format!(",\"schema\":0,\"args\":{{\"corr\":{number}}}");
+    let mut lines = String::from("{\"type\":\"schema\",\"id\":0,\"fields\":[[\"corr\",\"uint64\"]]}\n");
+    // A launch that a graph captures has no work; one of a graph has several; the launch of the last work is not recorded.
+    lines += &call("cuLaunchKernel", 1, 1, 0x11, 0, &corr(1));
+    lines += &call("cuLaunchKernel", 3, 1, 0x12, 0x13, &corr(2));
+    lines += &call("cudaLaunchKernel", 2, 3, 0x13, 0, "");
+    lines += &call("cuGraphLaunch", 8, 1, 0x14, 0, &corr(3));
+    lines +=
+        &work(&[("one", 10, 5, 0x12), ("two", 20, 5, 0x14), ("three", 30, 5, 0x14), ("lost", 40, 5, 0x77)]);
+    lines += "{\"type\":\"end\",\"dropped\":0}\n";
+    let chrome = std::fs::read_to_string(converted(folder.path(), &lines, "chrome")).expect("there");
+    let chrome: serde_json::Value = serde_json::from_str(&chrome).expect("JSON");
+    let rows = chrome["traceEvents"].as_array().expect("rows");
+    let ids = |phase: &str| -> Vec<u64> {
+        rows.iter().filter(|row| row["ph"] == phase).map(|row| row["id"].as_u64().expect("an id")).collect()
+    };
+    assert_eq!(ids("s"), [0x13, 0x14], "the arrow begins at the runtime's call");
+    assert_eq!(ids("f"), [0x13, 0x14, 0x14]);
+    let correlation = |name: &str| {
+        rows.iter().find(|row| row["name"] == name).expect("a row")["args"]["correlation"].as_u64()
+    };
+    let all = ["cuLaunchKernel", "cudaLaunchKernel", "one", "two", "lost"].map(correlation);
+    assert_eq!(all, [Some(0x11), Some(0x13), Some(0x13), Some(0x14), Some(0x77)]);
+    let file = converted(folder.path(), &lines, "perfetto");
+    let program = NESTING.to_owned() + "\nfor flow in flows: print(*flow)";
+    if let Some(said) = read("perfetto.protos.perfetto.trace.perfetto_trace_pb2", &program, &file) {
+        assert_eq!(said, "cuLaunchKernel one\ncuGraphLaunch two\ntwo three\n");
+    }
+}
+
 #[test]
 fn perfettos_own_messages_hold_every_call() {
     if !can_trace() {

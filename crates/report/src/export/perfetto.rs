@@ -5,6 +5,10 @@
 //! the importer sorts. Events with equal times keep the order of the file, which is the order of nesting: the end of a call comes
 //! after the ends of its nested calls, whose records are older.
 //!
+//! Work of a GPU is not nested, and its records are not in order of time. The importer would take two slices for nested ones whose
+//! begin and end have the same time, if the begin is first in the file. So such records are held back for a moment and sorted, and
+//! work that begins before the last work of its track has ended is written to another track of the same name, a lane.
+//!
 //! Names, string values, and stacks with their frames are interned: written once, then referred to by number. A frame has no mapping:
 //! it is symbolized already, and its module is written in place of an unknown source file.
 
@@ -14,6 +18,7 @@ use std::sync::Arc;
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 
 use super::format::IN_PERFETTO;
+use super::recent::{LAUNCHES, Recent};
 use super::record::{Data, GpuStream, Kind, Record, Span, Status, Thread};
 use super::{End, Exporter, Format, Run};
 use crate::Frame;
@@ -73,7 +78,6 @@ mod field {
         pub(crate) const NAME: u32 = 23;
         pub(crate) const COUNTER: u32 = 30;
         pub(crate) const FLOW: u32 = 47;
-        pub(crate) const END_OF_FLOW: u32 = 48;
         pub(crate) const CALLSTACK: u32 = 55;
         pub(crate) const CALLSTACK_NUMBER: u32 = 56;
         pub(crate) const FRAME: u32 = 1;
@@ -275,6 +279,11 @@ fn place(frame: &Frame) -> (Option<&str>, u32) {
     }
 }
 
+/// Number of records of GPUs that are held back to be sorted.
+const HELD: usize = 4096;
+/// Largest number of lanes of a stream.
+const LANES: usize = 255;
+
 /// `--export perfetto=FILE`
 pub const FORMAT: Format = Format {
     name: "perfetto",
@@ -295,6 +304,12 @@ pub struct Perfetto<W> {
     processes: HashSet<u32>,
     /// Tracks of counters, by process and name with labels.
     counters: HashMap<(u32, String), u64>,
+    /// Work of GPUs that is not written yet.
+    held: Vec<Record>,
+    /// For each lane of a stream: the end of its last work, boot-clock ns.
+    lanes: HashMap<(u32, u32), Vec<u64>>,
+    /// Calls whose flow has begun, by their ids.
+    flows: Recent<u64, (), LAUNCHES>,
 }
 
 impl<W: Write + Send> Perfetto<W> {
@@ -307,6 +322,9 @@ impl<W: Write + Send> Perfetto<W> {
             threads: HashMap::new(),
             processes: HashSet::new(),
             counters: HashMap::new(),
+            held: Vec::new(),
+            lanes: HashMap::new(),
+            flows: Recent::default(),
         };
         let boot = run.start_ns;
         let clocks = [
@@ -383,13 +401,14 @@ impl<W: Write + Send> Perfetto<W> {
                 });
             })?;
         }
+        if GpuStream::of_tid(*tid).is_some() {
+            self.stream(thread, track)?;
+            return Ok(track);
+        }
         self.packet(|packet| {
             packet.message(field::packet::TRACK_DESCRIPTOR, |descriptor| {
                 descriptor.uint(field::descriptor::UUID, track);
                 descriptor.uint(field::descriptor::PARENT, process_track(*pid));
-                if GpuStream::of_tid(*tid).is_some() {
-                    return descriptor.text(field::descriptor::NAME, comm);
-                }
                 descriptor.message(field::descriptor::THREAD, |thread| {
                     thread.uint(field::descriptor::THREAD_PID, u64::from(*pid));
                     thread.uint(field::descriptor::THREAD_TID, u64::from(*tid));
@@ -400,14 +419,69 @@ impl<W: Write + Send> Perfetto<W> {
         Ok(track)
     }
 
+    /// Describes a track of a stream.
+    fn stream(&mut self, thread: &Thread, track: u64) -> io::Result<()> {
+        self.packet(|packet| {
+            packet.message(field::packet::TRACK_DESCRIPTOR, |descriptor| {
+                descriptor.uint(field::descriptor::UUID, track);
+                descriptor.uint(field::descriptor::PARENT, process_track(thread.pid));
+                descriptor.text(field::descriptor::NAME, &thread.comm);
+            });
+        })
+    }
+
+    /// Writes the work of GPUs that was held back, in order of time.
+    fn release(&mut self) -> io::Result<()> {
+        let mut held = std::mem::take(&mut self.held);
+        // Among records with one start the shortest is first: work without duration ends where the next one begins.
+        held.sort_by_key(|record| (record.time_ns, record.duration_ns()));
+        for record in &held {
+            if let (Some(thread), Kind::Span(span)) = (&record.thread, &record.kind) {
+                let track = self.thread(thread)?;
+                let track = self.lane(thread, track, record.time_ns, record.time_ns + span.duration_ns)?;
+                self.span(record, span, track)?;
+            }
+        }
+        held.clear();
+        self.held = held;
+        Ok(())
+    }
+
+    /// The first track of a stream on which all work has ended at a time; it is used until `end`.
+    fn lane(&mut self, thread: &Thread, first: u64, start: u64, end: u64) -> io::Result<u64> {
+        let ends = self.lanes.entry((thread.pid, thread.tid)).or_default();
+        let free = ends.iter().position(|last| *last <= start).unwrap_or(ends.len()).min(LANES - 1);
+        let is_new = free == ends.len();
+        if is_new {
+            ends.push(0);
+        }
+        ends[free] = end;
+        // Process ids have 22 bits: those above the process are free.
+        let track = first | (free as u64) << 54;
+        if is_new && free > 0 {
+            self.stream(thread, track)?;
+        }
+        Ok(track)
+    }
+
+    /// The field for the flow from a call to the work that it launched, if there is one.
+    ///
+    /// The importer reports an end without a begin, and ignores a begin without an end: a call is written before its work is known.
+    /// Each work of a graph continues the flow.
+    fn flow(&mut self, record: &Record, span: &Span) -> Option<u64> {
+        let launch = record.launch()?;
+        if record.gpu_kind().is_some() {
+            return self.flows.get(&launch).map(|()| launch);
+        }
+        (span.status != Status::Error).then(|| self.flows.insert(launch, ()))?;
+        Some(launch)
+    }
+
     fn span(&mut self, record: &Record, span: &Span, track: u64) -> io::Result<()> {
+        let flow = self.flow(record, span);
         self.event(record.time_ns, BEGIN, track, |event, interned| {
             named(event, record, interned);
-            // An arrow from a call to the work that it launched.
-            if let Some(launch) = record.launch() {
-                let is_work = record.gpu_kind().is_some();
-                event.fixed(if is_work { field::event::END_OF_FLOW } else { field::event::FLOW }, launch);
-            }
+            flow.iter().for_each(|flow| event.fixed(field::event::FLOW, *flow));
             annotate(event, "span_id", &Data::Handle(span.span_id), interned);
             parent(event, span.parent_id, interned);
             if let Some(result) = &span.result {
@@ -551,6 +625,10 @@ fn annotation_value(annotation: &mut Message, value: &Data, interned: &mut Inter
 
 impl<W: Write + Send> Exporter for Perfetto<W> {
     fn record(&mut self, record: &Record) -> io::Result<()> {
+        if record.gpu_stream().is_some() && record.span().is_some() {
+            self.held.push(record.clone());
+            return if self.held.len() >= HELD { self.release() } else { Ok(()) };
+        }
         let track = record.thread.as_ref().map(|thread| self.thread(thread)).transpose()?;
         match (&record.kind, track) {
             (Kind::Span(span), Some(track)) => self.span(record, span, track),
@@ -587,11 +665,16 @@ impl<W: Write + Send> Exporter for Perfetto<W> {
         }
     }
 
+    fn pending(&self) -> u64 {
+        self.held.len() as u64
+    }
+
     fn flush(&mut self) -> io::Result<()> {
+        self.release()?;
         self.out.flush()
     }
 
     fn finish(&mut self, _: &End) -> io::Result<()> {
-        self.out.flush()
+        self.flush()
     }
 }
