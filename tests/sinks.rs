@@ -278,10 +278,15 @@ fn of_otlp(path: &Path) -> Vec<Call> {
                 roots.push(id("spanId"));
                 continue;
             }
+            let (pid, tid) = (attribute(&of["resource"], "process.pid"), attribute(&span, "thread.id"));
+            for event in list(&span, "events") {
+                let time = event["timeUnixNano"].as_str().unwrap().parse().unwrap();
+                said.push((event["name"].as_str().unwrap().to_owned(), pid, tid, time, 0, 0, id("spanId")));
+            }
             said.push((
                 span["name"].as_str().unwrap().to_owned(),
-                attribute(&of["resource"], "process.pid"),
-                attribute(&span, "thread.id"),
+                pid,
+                tid,
                 start,
                 (end - start) as u64,
                 if start == end { 0 } else { id("spanId") },

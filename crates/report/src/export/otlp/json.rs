@@ -50,6 +50,20 @@ pub(crate) fn span(out: &mut String, texts: &mut Texts, span: &OneSpan) {
             out.push_str("\"}");
         });
     }
+    if !span.events.is_empty() {
+        out.push_str(",\"events\":");
+        list(out, span.events.iter(), |out, (time_ns, record)| {
+            out.push_str("{\"timeUnixNano\":\"");
+            digits(out, *time_ns);
+            out.push_str("\",\"name\":");
+            string(out, &record.name);
+            out.push_str(",\"attributes\":[");
+            let begin = out.len();
+            of_fields(record, &mut |key, value| attribute(out, key, value));
+            without_first_comma(out, begin);
+            out.push_str("]}");
+        });
+    }
     if let Some(message) = span.failure() {
         out.push_str(",\"status\":{\"message\":");
         string(out, &message);
@@ -76,7 +90,11 @@ fn attributes(out: &mut String, texts: &mut Texts, span: &OneSpan) {
     }));
     of_call(span.call, &mut |key, value| attribute(out, key, value));
     of_fields(span.record, &mut |key, value| attribute(out, key, value));
-    // Each attribute begins with a comma.
+    without_first_comma(out, begin);
+}
+
+/// Removes the comma of the first attribute: each begins with one.
+fn without_first_comma(out: &mut String, begin: usize) {
     if out.len() > begin {
         out.remove(begin);
     }

@@ -1,11 +1,13 @@
 //! One OTLP span before encoding, and its attributes.
 //!
 //! Attributes have OpenTelemetry's names where those exist (`thread.id`, `error.type`, `code.function.name`), the names of its eBPF
-//! instrumentation for facts that it reports as well (`cuda.kernel.name`, `cuda.memcpy.kind`), and the prefix `cuda.` otherwise.
+//! instrumentation for facts that it reports as well (`cuda.kernel.name`, `cuda.memcpy.kind`), the prefix `cuda.` for other facts of
+//! CUDA, and the prefix `cudatrace.` otherwise, also for the keys of scripts.
 
 use opentelemetry_proto::tonic::common::v1::{KeyValue, KeyValueList, any_value::Value as AnyValue};
 use opentelemetry_proto::tonic::trace::v1::{
-    Span as OtlpSpan, Status as OtlpStatus, span::Link as OtlpLink, span::SpanKind, status::StatusCode,
+    Span as OtlpSpan, Status as OtlpStatus, span::Event as OtlpEvent, span::Link as OtlpLink, span::SpanKind,
+    status::StatusCode,
 };
 
 use super::traces::Link;
@@ -32,10 +34,25 @@ static KNOWN: &[(&str, &str)] = &[
     ("device", "cuda.device.index"),
     ("stack", "code.stacktrace"),
     ("ustack", "code.stacktrace"),
-    ("category", "cudatrace.category"),
-    ("returned", "cudatrace.returned"),
+    ("event", "cuda.event"),
+    ("graph", "cuda.graph.exec"),
+    ("registers", "cuda.registers_per_thread"),
+    ("from", "cuda.memcpy.source.kind"),
+    ("to", "cuda.memcpy.destination.kind"),
+    ("corr", "cudatrace.correlation_id"),
     (WAITED, "cudatrace.wait_ns"),
 ];
+
+/// The names for work of a GPU that differ: CUPTI's numbers, where calls have handles.
+static KNOWN_OF_WORK: &[(&str, &str)] = &[
+    ("stream", "cuda.stream.id"),
+    ("context", "cuda.context.id"),
+    ("graph", "cuda.graph.id"),
+    ("event", "cuda.event.id"),
+];
+
+/// Prefix of keys without a standard name.
+const OWN: &str = "cudatrace.";
 
 /// Kind of all spans.
 pub(crate) const KIND: SpanKind = SpanKind::Internal;
@@ -55,6 +72,8 @@ pub(crate) struct OneSpan<'r> {
     pub end_ns: u64,
     /// Spans of other traces that it is linked to.
     pub links: &'r [Link],
+    /// Instants in it, with their times.
+    pub events: &'r [(u64, Record)],
 }
 
 impl OneSpan<'_> {
@@ -80,6 +99,7 @@ impl OneSpan<'_> {
             attributes: attributes(self.record, self.call),
             status,
             links: self.links.iter().map(link).collect(),
+            events: self.events.iter().map(event).collect(),
             ..OtlpSpan::default()
         }
     }
@@ -90,6 +110,15 @@ fn link((trace_id, span_id): &Link) -> OtlpLink {
         trace_id: trace_id.to_be_bytes().to_vec(),
         span_id: span_id.to_be_bytes().to_vec(),
         ..OtlpLink::default()
+    }
+}
+
+fn event((time_ns, record): &(u64, Record)) -> OtlpEvent {
+    OtlpEvent {
+        time_unix_nano: *time_ns,
+        name: record.name.to_string(),
+        attributes: collected(|each| of_fields(record, each)),
+        ..OtlpEvent::default()
     }
 }
 
@@ -104,28 +133,35 @@ pub(crate) enum Value<'r> {
 type Each<'e> = &'e mut dyn FnMut(&str, Value);
 
 fn attributes(record: &Record, call: Option<&Span>) -> Vec<KeyValue> {
+    collected(|each| {
+        if let Some(thread) = &record.thread {
+            of_thread(thread, each);
+        }
+        of_site(&record.site, each);
+        of_call(call, each);
+        of_fields(record, each);
+    })
+}
+
+fn collected(of: impl FnOnce(Each)) -> Vec<KeyValue> {
     let mut all = Vec::new();
-    let each: Each = &mut |key, value| {
+    of(&mut |key, value| {
         let value = match value {
             Value::Int(value) => Some(AnyValue::IntValue(value)),
             Value::Text(value) => Some(AnyValue::StringValue(value.to_owned())),
             Value::Data(data) => any_value(data),
         };
         all.extend(value.map(|value| attribute(key, value)));
-    };
-    if let Some(thread) = &record.thread {
-        of_thread(thread, each);
-    }
-    of_site(&record.site, each);
-    of_call(call, each);
-    of_fields(record, each);
+    });
     all
 }
 
+/// Attributes of a thread. A stream of a GPU is none: its work has `cuda.device.index` and `cuda.stream.id`.
 pub(crate) fn of_thread(thread: &Thread, each: Each) {
-    if GpuStream::of_tid(thread.tid).is_none() {
-        each("thread.id", Value::Int(thread.tid.into()));
+    if GpuStream::of_tid(thread.tid).is_some() {
+        return;
     }
+    each("thread.id", Value::Int(thread.tid.into()));
     if !thread.comm.is_empty() {
         each("thread.name", Value::Text(&thread.comm));
     }
@@ -153,9 +189,19 @@ pub(crate) fn of_call(call: Option<&Span>, each: Each) {
 /// Attributes for the fields of the script; fields without a value are omitted.
 pub(crate) fn of_fields(record: &Record, each: Each) {
     for (key, data) in record.fields.iter().filter(|(key, _)| is_informative(record, key)) {
-        let known = KNOWN.iter().find(|(known, _)| *known == &**key);
-        flattened(known.map_or(key, |(_, name)| name), data, each);
+        match attribute_name(key, record.gpu_kind().is_some()) {
+            Some(name) => flattened(name, data, each),
+            // The first word of a name with dots is its namespace.
+            None if key.contains('.') => flattened(key, data, each),
+            None => flattened(&format!("{OWN}{key}"), data, each),
+        }
     }
+}
+
+/// The standard name for a key of a script.
+fn attribute_name(key: &str, is_work: bool) -> Option<&'static str> {
+    let of_work = KNOWN_OF_WORK.iter().filter(|_| is_work);
+    of_work.chain(KNOWN).find(|(known, _)| *known == key).map(|(_, name)| *name)
 }
 
 /// Attributes for the members of a record, `cuda.grid.x`: few backends can search in maps.

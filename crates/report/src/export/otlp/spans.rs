@@ -2,12 +2,12 @@
 //!
 //! ```text
 //! span(...)     a span; children name the call around them on the same thread
-//! event(...)    a span of no duration, below the call that emitted it
+//! event(...)    an event of the span of the enclosing call, if that returns within a second; otherwise a span of no duration
 //! ```
 //!
 //! Not here: the trace of a span (`traces`), its attributes (`one_span`).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
@@ -16,10 +16,10 @@ use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span as O
 use prost::Message;
 
 use super::one_span::OneSpan;
-use super::traces::{Link, Parent, Per, Root, Sampler, Traces};
+use super::traces::{Link, Parent, Per, Root, Sampler, Trace, Traces};
 use super::{Attributes, Encoding, Request, SCHEMA, Signal, json, resource, scope};
 use crate::export::recent::Recent;
-use crate::export::{Data, Kind, Record, Run};
+use crate::export::{Data, Kind, Record, Run, Span};
 
 /// Settings for all requests of a run.
 #[derive(Default)]
@@ -49,9 +49,64 @@ pub struct Batch {
     texts: json::Texts,
     /// Traces of calls that launched work of a GPU, by the call's id.
     launches: Recent<u64, u128, LAUNCHES>,
+    events: WaitingEvents,
     spans: u64,
     bytes: usize,
 }
+
+/// Instants whose enclosing call has not returned yet.
+#[derive(Default)]
+struct WaitingEvents {
+    /// By the id of the call.
+    by_call: HashMap<u64, Vec<(Trace, Record)>>,
+    /// The calls in the order of the instants, with the boot-clock times of those.
+    order: VecDeque<(u64, u64)>,
+    count: usize,
+}
+
+impl WaitingEvents {
+    fn add(&mut self, call: u64, trace: Trace, record: &Record) {
+        self.count += 1;
+        self.order.push_back((record.time_ns, call));
+        self.by_call.entry(call).or_default().push((trace, record.clone()));
+    }
+
+    /// Whether there is room for another instant of a call.
+    fn has_room(&self, call: u64) -> bool {
+        self.count < WAITING && self.by_call.get(&call).is_none_or(|events| events.len() < EVENTS)
+    }
+
+    /// The instants of a call that has returned.
+    fn of(&mut self, call: u64) -> Vec<(Trace, Record)> {
+        if self.count == 0 {
+            return Vec::new();
+        }
+        let events = self.by_call.remove(&call).unwrap_or_default();
+        self.count -= events.len();
+        if self.count == 0 {
+            self.order.clear();
+        }
+        events
+    }
+
+    /// The instants of one call whose first was before a time.
+    fn overdue(&mut self, before_ns: u64) -> Option<(u64, Vec<(Trace, Record)>)> {
+        while let Some((_, call)) = self.order.pop_front_if(|(time_ns, _)| *time_ns <= before_ns) {
+            let events = self.of(call);
+            if !events.is_empty() {
+                return Some((call, events));
+            }
+        }
+        None
+    }
+}
+
+/// Longest time in ns that an instant waits for the end of its call.
+const EVENT_WAIT_NS: u64 = 1_000_000_000;
+/// Largest number of events of a span, as in OpenTelemetry's SDKs.
+const EVENTS: usize = 128;
+/// Largest number of instants that wait.
+const WAITING: usize = 16_384;
 
 /// Number of launches that are kept for their work.
 const LAUNCHES: usize = 1 << 17;
@@ -101,8 +156,18 @@ impl Batch {
     /// Creates an empty batch for a run.
     pub fn new(run: Arc<Run>, settings: Settings) -> Batch {
         let traces = Traces::new(run.clone(), settings.per.clone(), settings.sampler, settings.parent);
-        let (by_process, known, texts, launches, spans, bytes) = Default::default();
-        Batch { run, settings, traces, by_process, known, texts, launches, spans, bytes }
+        let (by_process, known, texts, launches, events, spans, bytes) = Default::default();
+        Batch { run, settings, traces, by_process, known, texts, launches, events, spans, bytes }
+    }
+
+    /// Sets the wall-clock time of the boot, in ns since 1970, after a step of the wall clock: later spans are in new traces with it.
+    pub fn set_boot_at_wall(&mut self, boot_at_wall_ns: i128) {
+        self.traces.set_boot_at_wall(boot_at_wall_ns).iter().for_each(|root| self.add_root(root));
+    }
+
+    /// Number of instants that wait for the end of their call.
+    pub fn waiting(&self) -> u64 {
+        self.events.count as u64
     }
 
     /// Number of spans that are in no request yet.
@@ -122,29 +187,51 @@ impl Batch {
 
     /// Adds a record, if it is a span or an instant.
     pub fn add(&mut self, record: &Record) {
-        let (span_id, parent_id, duration_ns, call) = match &record.kind {
-            Kind::Span(span) => (span.span_id, span.parent_id, span.duration_ns, Some(span)),
-            Kind::Instant { parent_id } => (self.instant_id(record), *parent_id, 0, None),
-            _ => return,
-        };
-        let (trace, ended) = self.traces.assign(record, parent_id);
+        let (Kind::Span(Span { parent_id, .. }) | Kind::Instant { parent_id }) = &record.kind else { return };
+        let (trace, ended) = self.traces.assign(record, *parent_id);
         if let Some(root) = ended {
             self.add_root(&root);
         }
-        if !trace.sampled {
-            return;
+        let waits = record.span().is_none() && *parent_id != 0 && self.events.has_room(*parent_id);
+        match (trace.sampled, waits) {
+            (false, _) => {}
+            (true, true) => self.events.add(*parent_id, trace, record),
+            (true, false) => self.add_span(trace, record, *parent_id),
         }
-        let parent_id = if parent_id == 0 { trace.root } else { parent_id };
-        let start_ns = self.run.wall_ns(record.time_ns).max(0) as u64;
+        self.end_waits(record.time_ns.saturating_sub(EVENT_WAIT_NS));
+    }
+
+    /// Adds a span for a call, or for an instant that is no event of a span.
+    fn add_span(&mut self, trace: Trace, record: &Record, parent_id: u64) {
+        let call = record.span();
+        let span_id = call.map_or_else(|| self.instant_id(record), |call| call.span_id);
+        let event = |(_, event): (Trace, Record)| (trace.wall_ns(event.time_ns), event);
+        let events: Vec<_> = self.events.of(span_id).into_iter().map(event).collect();
         let (pid, program) = match &record.thread {
             Some(thread) => (thread.pid, thread.program.clone()),
             None => (0, "".into()),
         };
-        let (trace_id, end_ns) = (trace.id, start_ns.saturating_add(duration_ns));
-        let launch = self.launch(record, trace_id);
-        let links = launch.as_slice();
-        let span = OneSpan { record, call, trace_id, span_id, parent_id, start_ns, end_ns, links };
+        let launch = self.launch(record, trace.id);
+        let start_ns = trace.wall_ns(record.time_ns);
+        let span = OneSpan {
+            record,
+            call,
+            trace_id: trace.id,
+            span_id,
+            parent_id: if parent_id == 0 { trace.root } else { parent_id },
+            start_ns,
+            end_ns: start_ns.saturating_add(record.duration_ns()),
+            links: launch.as_slice(),
+            events: &events,
+        };
         self.put(pid, program, &span);
+    }
+
+    /// Adds spans for the instants before a boot-clock time whose call has not returned, or has no span.
+    fn end_waits(&mut self, before_ns: u64) {
+        while let Some((call, events)) = self.events.overdue(before_ns) {
+            events.iter().for_each(|(trace, record)| self.add_span(*trace, record, call));
+        }
     }
 
     /// The call that launched work of a GPU: a link, and no parent, since it ended before, perhaps in an earlier trace. Keeps such calls.
@@ -159,6 +246,7 @@ impl Batch {
 
     /// Ends the traces that are over at a boot-clock time; with the largest time all of them.
     pub fn end_traces(&mut self, now_ns: u64) {
+        self.end_waits(if now_ns == u64::MAX { now_ns } else { now_ns.saturating_sub(EVENT_WAIT_NS) });
         self.traces.over(now_ns).iter().for_each(|root| self.add_root(root));
     }
 
@@ -176,16 +264,16 @@ impl Batch {
             name,
             fields: [("cudatrace.spans".into(), Data::Uint(root.spans))].into_iter().collect(),
         };
-        let wall = |boot_ns| self.run.wall_ns(boot_ns).max(0) as u64;
         let span = OneSpan {
             record: &record,
             call: None,
             trace_id: root.trace.id,
             span_id: root.trace.root,
             parent_id: root.parent_id,
-            start_ns: wall(root.start_ns),
-            end_ns: wall(root.end_ns),
+            start_ns: root.trace.wall_ns(root.start_ns),
+            end_ns: root.trace.wall_ns(root.end_ns),
             links: &root.links,
+            events: &[],
         };
         self.put(root.pid, root.program.clone(), &span);
     }
@@ -360,9 +448,9 @@ mod tests {
         assert_eq!(attributes["cuda.size"]["stringValue"], "18446744073709551615", "beyond int64 it is text");
         assert_eq!(attributes["cuda.stream"]["stringValue"], "0x7f00000000000001");
         assert_eq!(attributes["cuda.grid"]["arrayValue"]["values"][1]["intValue"], "2");
-        assert_eq!(attributes["point.x"]["intValue"], "-1", "a member is an attribute");
+        assert_eq!(attributes["cudatrace.point.x"]["intValue"], "-1", "a member is an attribute");
         assert_eq!(attributes["code.stacktrace"]["stringValue"], "f;g\nmain");
-        assert_eq!(attributes[hostile]["boolValue"], true);
+        assert_eq!(attributes[&format!("cudatrace.{hostile}")]["boolValue"], true);
         assert_eq!(attributes["thread.name"]["stringValue"], "py\"th\non");
         assert_eq!(attributes["error.type"]["stringValue"], "CUDA_ERROR_OUT_OF_MEMORY");
         assert_eq!(attributes["cuda.result"]["intValue"], "2");
@@ -394,6 +482,134 @@ mod tests {
         assert_eq!(attributes(0)["cuda.memory.kind"]["stringValue"], "device");
         assert_eq!(attributes(1)["cuda.memcpy.kind"]["stringValue"], "HtoD");
         assert!(!attributes(0).contains_key("cuda.memcpy.kind"));
+    }
+
+    #[test]
+    fn every_attribute_has_a_namespace() {
+        let keys = [
+            "corr",
+            "graph",
+            "registers",
+            "weight",
+            "from",
+            "to",
+            "gpu",
+            "stream",
+            "device",
+            "kernel",
+            "a.b",
+        ];
+        let fields = || keys.map(|key| (key.into(), Data::Uint(1))).to_vec();
+        let mut work = record("k", call(2, 0, Status::Unset), fields());
+        work.site = Site { probe: "gpu:kernel".into(), ..Site::default() }.into();
+        let tid = crate::export::GpuStream { device: 0, stream: 15 }.tid();
+        work.thread =
+            Some(Thread { pid: 7, tid, comm: "GPU 0 stream 15".into(), program: "python3".into() }.into());
+        let moment = record("moment", Kind::Instant { parent_id: 0 }, fields());
+        let (json, _) = requests(None, &[record("f", call(1, 0, Status::Ok), fields()), work, moment]);
+        let spans = json["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().expect("a list");
+        for span in spans {
+            let attributes = attributes_of(span);
+            assert!(attributes.keys().all(|key| key.contains('.')), "{attributes:?}");
+            assert!(span["name"] == "python3" || attributes["cudatrace.weight"]["intValue"] == "1");
+        }
+        let (call, work) = (attributes_of(&spans[0]), attributes_of(&spans[1]));
+        assert_eq!(
+            (&call["thread.name"]["stringValue"], &call["a.b"]["intValue"]),
+            (&json!("py\"th\non"), &json!("1"))
+        );
+        assert!(call.contains_key("cuda.stream") && call.contains_key("cuda.graph.exec"));
+        assert!(
+            !work.contains_key("thread.name") && !work.contains_key("thread.id"),
+            "a stream is no thread"
+        );
+        for key in ["cuda.device.index", "cuda.stream.id", "cuda.graph.id", "cudatrace.correlation_id"] {
+            assert_eq!(work[key]["intValue"], "1", "{key}");
+        }
+    }
+
+    /// A span: name, start, trace, and names and times of its events.
+    type SpanSummary = (String, u64, String, Vec<(String, u64)>);
+
+    fn spans_of(json: &serde_json::Value) -> Vec<SpanSummary> {
+        let ns =
+            |value: &serde_json::Value| value.as_str().expect("a time").parse::<u64>().expect("a number");
+        let name = |value: &serde_json::Value| value["name"].as_str().expect("a name").to_owned();
+        let all = json["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().expect("a list");
+        let span = |span: &serde_json::Value| {
+            let events = span["events"].as_array().into_iter().flatten();
+            let events = events.map(|event| (name(event), ns(&event["timeUnixNano"]))).collect();
+            let trace = span["traceId"].as_str().expect("an id").to_owned();
+            (name(span), ns(&span["startTimeUnixNano"]), trace, events)
+        };
+        all.iter().map(span).collect()
+    }
+
+    #[test]
+    fn an_instant_is_an_event_of_its_call_if_that_returns_soon() {
+        let at = |time_ns: u64, record: Record| Record { time_ns, ..record };
+        let moment = |name: &str, parent_id: u64| record(name, Kind::Instant { parent_id }, vec![]);
+        let outer = |id: u64| record("call", call(id, 0, Status::Ok), vec![]);
+        let records = [
+            at(110, moment("first", 1)),
+            at(120, moment("second", 1)),
+            at(125, moment("alone", 0)),
+            at(130, moment("long", 2)),
+            at(100, outer(1)),
+            at(2_000_000_000, outer(3)),
+            at(90, outer(2)),
+            at(2_000_000_100, moment("last", 4)),
+        ];
+        let (json, _) = requests(None, &records);
+        let base = 1_700_000_000_000_000_000;
+        let found = spans_of(&json);
+        let found: Vec<_> =
+            found.iter().map(|(name, start, _, events)| (&**name, start - base, events.len())).collect();
+        let expected = [
+            ("alone", 125, 0),
+            ("call", 100, 2),
+            ("call", 2_000_000_000, 0),
+            ("long", 130, 0),
+            ("call", 90, 0),
+            ("last", 2_000_000_100, 0),
+        ];
+        assert_eq!(found[..6], expected);
+        assert_eq!(
+            spans_of(&json)[1].3,
+            [("first".to_owned(), base + 110), ("second".to_owned(), base + 120)]
+        );
+    }
+
+    #[test]
+    fn after_a_step_of_the_wall_clock_a_new_trace_has_the_new_time() {
+        let run = Arc::new(Run { id: 5, boot_at_wall_ns: 1_000_000, ..Run::default() });
+        let settings = Settings { encoding: Encoding::Json, per: Per::Process, ..Settings::default() };
+        let mut batch = Batch::new(run, settings);
+        let at = |time_ns: u64, id: u64, parent_id: u64| Record {
+            time_ns,
+            ..record(if parent_id == 0 { "call" } else { "inner" }, call(id, parent_id, Status::Ok), vec![])
+        };
+        batch.add(&at(100, 1, 0));
+        batch.set_boot_at_wall(1_000_000);
+        batch.add(&at(210, 3, 2));
+        batch.set_boot_at_wall(9_000_000);
+        batch.add(&at(200, 2, 0));
+        batch.add(&at(300, 4, 0));
+        batch.end_traces(u64::MAX);
+        let json = serde_json::from_slice(&batch.take().body).expect("JSON");
+        let found = spans_of(&json);
+        let times: Vec<_> = found.iter().map(|(name, start, ..)| (&**name, *start)).collect();
+        let expected = [
+            ("call", 1_000_100),
+            ("inner", 1_000_210),
+            ("python3", 1_000_100),
+            // The call began before the step: its inner calls are in it.
+            ("call", 1_000_200),
+            ("call", 9_000_300),
+            ("python3", 9_000_200),
+        ];
+        assert_eq!(times, expected);
+        assert!(found[0].2 == found[3].2 && found[4].2 == found[5].2 && found[0].2 != found[4].2);
     }
 
     #[test]

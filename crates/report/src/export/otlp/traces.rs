@@ -132,6 +132,15 @@ pub struct Trace {
     pub root: u64,
     /// True if it is sent.
     pub sampled: bool,
+    /// Wall-clock time of the boot in ns since 1970. All spans of a trace have one, so that calls in a call lie within it.
+    pub boot_at_wall_ns: i128,
+}
+
+impl Trace {
+    /// Wall-clock time of a boot-clock time, in ns since 1970.
+    pub fn wall_ns(&self, boot_ns: u64) -> u64 {
+        (self.boot_at_wall_ns + i128::from(boot_ns)).max(0) as u64
+    }
 }
 
 /// A completed root span.
@@ -161,6 +170,8 @@ pub struct Traces {
     per: Per,
     sampler: Sampler,
     parent: Option<Parent>,
+    /// Wall-clock time of the boot for traces that begin now.
+    boot_at_wall_ns: i128,
     /// Current trace of each process.
     current: HashMap<u32, Root>,
     /// Last root of processes whose trace has ended.
@@ -173,7 +184,19 @@ impl Traces {
     /// Creates the state for a run.
     pub fn new(run: Arc<Run>, per: Per, sampler: Sampler, parent: Option<Parent>) -> Traces {
         let (current, last, inside) = Default::default();
-        Traces { run, per, sampler, parent, current, last, inside }
+        let boot_at_wall_ns = run.boot_at_wall_ns;
+        Traces { run, per, sampler, parent, boot_at_wall_ns, current, last, inside }
+    }
+
+    /// Sets the wall-clock time of the boot after a step of the wall clock. The traces end, and their roots are returned.
+    pub fn set_boot_at_wall(&mut self, boot_at_wall_ns: i128) -> Vec<Root> {
+        if boot_at_wall_ns == self.boot_at_wall_ns {
+            return Vec::new();
+        }
+        self.boot_at_wall_ns = boot_at_wall_ns;
+        let mut all: Vec<u32> = self.current.keys().copied().collect();
+        all.sort_unstable();
+        all.into_iter().filter_map(|pid| self.end(pid)).collect()
     }
 
     /// The trace of a span or an instant, and the root of the previous trace if this record ends it.
@@ -232,7 +255,12 @@ impl Traces {
         Root {
             pid,
             program: record.thread.as_ref().map_or_else(|| "".into(), |thread| thread.program.clone()),
-            trace: Trace { id, root: part(u32::MAX), sampled: self.sampler.takes(id, self.parent) },
+            trace: Trace {
+                id,
+                root: part(u32::MAX),
+                sampled: self.sampler.takes(id, self.parent),
+                boot_at_wall_ns: self.boot_at_wall_ns,
+            },
             parent_id: around.map_or(0, |parent| parent.span_id),
             links: above.into_iter().chain(before).collect(),
             start_ns,
