@@ -568,6 +568,65 @@ fn a_receiver_that_comes_late_gets_everything() {
     }
 }
 
+/// Compiles a library that adds two hours to the wall clock of a program as soon as a file is there; `None` without a compiler.
+fn clock_that_is_set(folder: &Path, mark: &Path) -> Option<String> {
+    let (source, library) = (folder.join("clock.c"), folder.join("clock.so"));
+    let text = format!(
+        "#define _GNU_SOURCE\n#include <sys/syscall.h>\n#include <time.h>\n#include <unistd.h>\n\
+         int clock_gettime(clockid_t id, struct timespec *time) {{\n\
+             int status = syscall(SYS_clock_gettime, id, time);\n\
+             if (id == CLOCK_REALTIME && access(\"{}\", F_OK) == 0) time->tv_sec += 7200;\n\
+             return status;\n}}\n",
+        mark.display()
+    );
+    std::fs::write(&source, text).expect("written");
+    let mut compiler = Command::new("cc");
+    let made = compiler.args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).status();
+    if !made.is_ok_and(|made| made.success()) {
+        eprintln!("skipped: no C compiler");
+        return None;
+    }
+    Some(library.to_str().expect("UTF-8").to_owned())
+}
+
+#[test]
+fn spans_after_a_step_of_the_wall_clock_have_its_time() {
+    if !can_trace() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a directory");
+    let (file, mark) = (folder.path().join("trace.json"), folder.path().join("stepped"));
+    let Some(library) = clock_that_is_set(folder.path(), &mark) else { return };
+    let export = format!("otlp=file:{}", file.display());
+    let mut command = cudatrace();
+    command.args([
+        "-e",
+        "uretprobe:libcuda:cuInit { span() }",
+        "--trace-per",
+        "process",
+        "--export",
+        &export,
+    ]);
+    command.args(["--", "python3", "-c", PACED, &example("libcuda.so.1"), "5000"]);
+    let trace = Running::start(command.env("LD_PRELOAD", library));
+    wait_for("the first spans", || !lines(&file).is_empty());
+    std::fs::write(&mark, "").expect("written");
+    let said = trace.lines().join("\n");
+    assert_eq!(said.matches("the wall clock was set by +7200.000 s").count(), 1, "{said}");
+    let spans = all_spans(&lines(&file));
+    let now = std::time::UNIX_EPOCH.elapsed().expect("after 1970").as_nanos() as u64;
+    let is_new = |span: &Value| ns(span, "startTimeUnixNano") > now + 3_600_000_000_000;
+    let mut traces: HashMap<String, [u32; 2]> = HashMap::new();
+    for (_, span) in &spans {
+        assert!(ns(span, "endTimeUnixNano") - ns(span, "startTimeUnixNano") < 60_000_000_000, "{span}");
+        let trace = traces.entry(span["traceId"].as_str().expect("an id").to_owned()).or_default();
+        trace[usize::from(is_new(span))] += 1;
+    }
+    assert_eq!(traces.len(), 2, "{traces:?}");
+    assert!(traces.values().all(|[old, new]| (*old == 0) != (*new == 0)), "{traces:?}");
+    assert_eq!(spans.iter().filter(|(_, span)| !is_root(span)).count(), 5000);
+}
+
 /// Address of a server that accepts connections but never responds.
 fn black_hole() -> std::net::SocketAddr {
     let socket = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");

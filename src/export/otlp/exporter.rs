@@ -1,4 +1,7 @@
 //! Exports spans and metrics to a receiver, or to a file of JSON lines.
+//!
+//! The offset of the wall clock is read again once a second: a machine may get its time from the network after the tracer has started,
+//! and a receiver compares its spans with those of other machines.
 
 use super::destination::{OtlpDestination, environment};
 use super::outbox::Outbox;
@@ -10,7 +13,7 @@ use report::export::otlp::traces::Parent;
 use report::export::otlp::{Attributes, Encoding, Request, Signal, metrics};
 use report::export::{End, Exporter, Record, Run};
 use report::metrics::Family;
-use runtime::kernel::clock::{Clock, SystemClock};
+use runtime::kernel::clock::{Clock, Epoch, SystemClock};
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,6 +24,8 @@ const SPANS: u64 = 512;
 const BYTES: usize = 2 << 20;
 /// Longest delay of a span until its request is sent.
 const DELAY: Duration = Duration::from_secs(1);
+/// Period of readings of the wall clock.
+const CLOCK_PERIOD: Duration = Duration::from_secs(1);
 
 /// Exporter of spans and metrics over OTLP; see the module documentation.
 pub struct Otlp {
@@ -30,6 +35,17 @@ pub struct Otlp {
     since: Option<Instant>,
     run: Arc<Run>,
     given: Attributes,
+    /// `None` for a recording, whose times are not those of now.
+    wall_clock: Option<WallClock>,
+    dest: file::Destination,
+}
+
+/// The wall clock of a run that goes on.
+struct WallClock {
+    epoch: Epoch,
+    read_at: Instant,
+    /// Whether it was set since the start of the run.
+    is_stepped: bool,
 }
 
 enum Transport {
@@ -79,10 +95,40 @@ pub fn open(dest: &file::Destination, run: &Arc<Run>) -> Result<Box<dyn Exporter
         describe: live.then_some(process::describe),
     };
     let batch = Batch::new(run.clone(), settings);
-    Ok(Box::new(Otlp { transport, batch, since: None, run: run.clone(), given }))
+    let epoch = Epoch::of_boot(run.boot_at_wall_ns);
+    let wall_clock = live.then(|| WallClock { epoch, read_at: Instant::now(), is_stepped: false });
+    let (run, dest) = (run.clone(), dest.clone());
+    let mut otlp = Otlp { transport, batch, since: None, run, given, wall_clock, dest };
+    // The next file of a run may begin after a step, which was reported.
+    otlp.read_clock();
+    Ok(Box::new(otlp))
 }
 
 impl Otlp {
+    /// Reads the wall clock, if it was not read for a while. The first step is reported.
+    fn keep_time(&mut self) {
+        if self.wall_clock.as_ref().is_none_or(|clock| clock.read_at.elapsed() < CLOCK_PERIOD) {
+            return;
+        }
+        let was_stepped = self.wall_clock.as_ref().is_some_and(|clock| clock.is_stepped);
+        if let (Some(step_ns), false) = (self.read_clock(), was_stepped) {
+            self.dest.warn(format!(
+                "the wall clock was set by {:+.3} s: spans of the next traces have its new time, those before keep the old one",
+                step_ns as f64 / 1e9
+            ));
+        }
+    }
+
+    /// Returns the step of the wall clock in ns, if it was set; later spans have its time.
+    fn read_clock(&mut self) -> Option<i128> {
+        let clock = self.wall_clock.as_mut()?;
+        clock.read_at = Instant::now();
+        let (epoch, step_ns) = clock.epoch.after_step(&SystemClock)?;
+        (clock.epoch, clock.is_stepped) = (epoch, true);
+        self.batch.set_boot_at_wall(epoch.wall_ns(0));
+        Some(step_ns)
+    }
+
     fn send_spans(&mut self) -> io::Result<()> {
         self.since = None;
         if self.batch.is_empty() {
@@ -109,6 +155,7 @@ impl Exporter for Otlp {
         if matches!(self.transport, Transport::Disabled) {
             return Ok(());
         }
+        self.keep_time();
         self.batch.add(record);
         if self.batch.is_empty() {
             return Ok(());
@@ -121,8 +168,16 @@ impl Exporter for Otlp {
     }
 
     fn metrics(&mut self, families: &[Family], boot_ns: u64) -> io::Result<()> {
-        let wall = |boot_ns| self.run.wall_ns(boot_ns).max(0) as u64;
-        let period = metrics::Period { start_ns: wall(self.run.start_ns), end_ns: wall(boot_ns) };
+        self.keep_time();
+        let (start, now) = (self.run.start_ns, boot_ns);
+        let epoch =
+            self.wall_clock.as_ref().map_or(Epoch::of_boot(self.run.boot_at_wall_ns), |clock| clock.epoch);
+        let wall = |epoch: Epoch, boot_ns| epoch.wall_ns(boot_ns).max(0) as u64;
+        let end_ns = wall(epoch, now);
+        // Another start would be a reset of all counters: it changes only if the clock was set to a time before it.
+        let first_ns = wall(Epoch::of_boot(self.run.boot_at_wall_ns), start);
+        let start_ns = if first_ns < end_ns { first_ns } else { wall(epoch, start) };
+        let period = metrics::Period { start_ns, end_ns };
         let encoding = self.transport.encoding(Signal::Metrics);
         self.send(metrics::request(families, period, &self.run, &self.given, encoding))?;
         self.flush()
@@ -130,11 +185,12 @@ impl Exporter for Otlp {
 
     fn pending(&self) -> u64 {
         let in_flight = if let Transport::Server(outbox) = &self.transport { outbox.pending() } else { 0 };
-        self.batch.len() + in_flight
+        self.batch.len() + self.batch.waiting() + in_flight
     }
 
     /// Ends traces that are over, including those of processes that make no more calls.
     fn idle(&mut self) -> io::Result<()> {
+        self.keep_time();
         self.batch.end_traces(SystemClock.boot_ns());
         self.send_spans()
     }

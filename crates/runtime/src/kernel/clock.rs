@@ -1,7 +1,7 @@
 //! Clocks: the boot clock, which stamps records, and its offsets to other clocks.
 //!
 //! The offset to the wall clock is read once, at the start, so that a step of the wall clock during a run does not reorder
-//! the printed times.
+//! the printed times. What sends times to other machines while a run goes on reads it again ([`Epoch::after_step`]).
 
 use std::time::Duration;
 
@@ -80,11 +80,29 @@ impl Epoch {
         Epoch { boot_at_wall_ns: ahead_of_boot(clock, |clock| clock.wall_ns()) }
     }
 
+    /// The offset with this wall-clock time of the boot, in ns since 1970.
+    pub fn of_boot(boot_at_wall_ns: i128) -> Epoch {
+        Epoch { boot_at_wall_ns }
+    }
+
     /// Wall-clock time of a boot-clock time, in ns since 1970.
     pub fn wall_ns(&self, boot_ns: u64) -> i128 {
         self.boot_at_wall_ns + i128::from(boot_ns)
     }
+
+    /// The offset of now, if the wall clock was set since this one was read, and by how many ns. A smaller difference is that of two
+    /// readings; a thread that is interrupted between the clocks reads again.
+    pub fn after_step(self, clock: &dyn Clock) -> Option<(Epoch, i128)> {
+        let step = |now: Epoch| now.boot_at_wall_ns - self.boot_at_wall_ns;
+        let now = (0..READINGS).map(|_| Epoch::new(clock)).min_by_key(|now| step(*now).abs())?;
+        (step(now).abs() >= LEAST_STEP_NS).then_some((now, step(now)))
+    }
 }
+
+/// Smallest difference in ns between two readings of an offset that is a step of the wall clock.
+const LEAST_STEP_NS: i128 = 1_000_000;
+/// Number of readings of the clocks to find a step.
+const READINGS: u32 = 3;
 
 #[cfg(test)]
 mod tests {
@@ -120,6 +138,37 @@ mod tests {
         assert_eq!(epoch.wall_ns(0), 1_000_000);
         assert_eq!(tai_ahead_ns(&Fake(Cell::new(90))), 1_000_037);
         assert_eq!(suspended_ns(&Fake(Cell::new(20_000_000))), 20_000_000);
+    }
+
+    #[test]
+    fn a_step_of_the_wall_clock_is_found() {
+        struct SteppedClock(Fake, i128);
+
+        impl Clock for SteppedClock {
+            fn boot_ns(&self) -> u64 {
+                self.0.boot_ns()
+            }
+
+            fn monotonic_ns(&self) -> u64 {
+                self.0.monotonic_ns()
+            }
+
+            fn wall_ns(&self) -> i128 {
+                self.0.wall_ns() + self.1
+            }
+
+            fn tai_ns(&self) -> i128 {
+                self.0.tai_ns()
+            }
+        }
+
+        let stepped = |by: i128| SteppedClock(Fake(Cell::new(90)), by);
+        let epoch = Epoch::new(&stepped(0));
+        assert_eq!(epoch.after_step(&stepped(1000)), None, "two readings differ");
+        for by in [2_000_000_000, -2_000_000_000] {
+            let (now, step) = epoch.after_step(&stepped(by)).expect("a step");
+            assert_eq!((now.wall_ns(0) - epoch.wall_ns(0), step), (by, by));
+        }
     }
 
     #[test]
