@@ -718,6 +718,67 @@ fn without_a_file_the_newest_recording_is_read_and_parts_are_one() {
     assert!(missing.contains("No such file") && missing.contains("there are traces/old.jsonl"), "{missing}");
 }
 
+#[test]
+fn unreadable_files_are_named_with_the_cause_and_a_way_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let refused = |file: &Path| {
+        let mut command = common::cudatrace();
+        let output = command.arg("report").arg(file).current_dir(folder.path()).output().unwrap();
+        assert!(!output.status.success() && output.stdout.is_empty());
+        text(&output.stderr)
+    };
+    let assert_says = |file: &Path, words: &[&str]| {
+        let said = refused(file);
+        let name = file.display().to_string();
+        let name = if name == "-" { "standard input" } else { &name };
+        assert!(said.starts_with(&format!("error: {name}")), "{said}");
+        words.iter().for_each(|word| assert!(said.contains(word), "no `{word}` in {said}"));
+    };
+    assert_says(folder.path(), &["is a folder without recordings", "cudatrace record"]);
+    std::fs::write(path("empty.jsonl"), "").unwrap();
+    assert_says(&path("empty.jsonl"), &["is empty", "cudatrace record"]);
+    assert_says(Path::new("-"), &["is empty"]);
+    assert_says(&path("none.jsonl"), &["No such file", "cudatrace record"]);
+    made(&path("t.jsonl"), &[("cuInit", 1, 1, 1, 0, OK)]);
+    assert_says(folder.path(), &["is a folder: name a file in it", "t.jsonl"]);
+    for (format, word) in [
+        ("chrome", "is a Chrome trace"),
+        ("perfetto", "is a trace of Perfetto"),
+        ("otlp", "is a file for OpenTelemetry"),
+    ] {
+        let file = path(format);
+        let dest =
+            if format == "otlp" { format!("file:{}", file.display()) } else { file.display().to_string() };
+        let mut command = common::cudatrace();
+        let output = command
+            .arg("report")
+            .arg(path("t.jsonl"))
+            .args(["--export", &format!("{format}={dest}")])
+            .output();
+        assert!(output.unwrap().status.success());
+        assert_says(&file, &[word, "--export arrow=FILE"]);
+    }
+    // A pipe is read once.
+    let shell = format!("{} report <(cat t.jsonl)", env!("CARGO_BIN_EXE_cudatrace"));
+    let output = Command::new("bash").args(["-c", &shell]).current_dir(folder.path()).output().unwrap();
+    assert!(text(&output.stdout).contains("1 driver"), "{}", text(&output.stderr));
+    if !rustix::process::geteuid().is_root() {
+        return eprintln!("skipped: needs root");
+    }
+    std::fs::set_permissions(path("t.jsonl"), std::os::unix::fs::PermissionsExt::from_mode(0o000)).unwrap();
+    std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let mut command = common::cudatrace();
+    std::os::unix::process::CommandExt::uid(&mut command, 65534);
+    let said = text(&command.arg("report").arg(path("t.jsonl")).output().unwrap().stderr);
+    let name = path("t.jsonl").display().to_string();
+    assert!(said.starts_with(&format!("error: {name}: Permission denied")), "{said}");
+    assert!(
+        said.contains("belongs to user 0") && said.contains(&format!("sudo cudatrace report {name}")),
+        "{said}"
+    );
+}
+
 /// Ctrl-C in a terminal goes to both ends of `record | report -`.
 #[test]
 fn a_report_of_a_pipe_is_made_when_its_recording_is_interrupted() {

@@ -1,5 +1,6 @@
 //! The files of a report: the named ones, or the newest recording; a rotated recording has several.
 
+use super::unreadable;
 use crate::commands::record::FOLDER;
 use crate::console::Messages;
 use crate::export::Destination;
@@ -125,13 +126,18 @@ pub fn title(parts: &[PathBuf]) -> String {
 /// The lines of a file, compressed or not; `-` is standard input.
 pub fn open(path: &Path) -> Result<Box<dyn BufRead>> {
     if path == Path::new(STDIN) {
-        return Ok(Box::new(BufReader::new(std::io::stdin())));
+        let mut lines = Box::new(BufReader::new(std::io::stdin()));
+        unreadable::check_begin(path, &mut lines)?;
+        return Ok(lines);
     }
     let file = File::open(path).map_err(|error| not_there(path, &error))?;
-    Ok(match path.extension().is_some_and(|extension| extension == "gz") {
+    unreadable::check(path, &file, || names(recordings(path)))?;
+    let mut lines: Box<dyn BufRead> = match path.extension().is_some_and(|extension| extension == "gz") {
         true => Box::new(BufReader::with_capacity(1 << 18, MultiGzDecoder::new(file))),
         false => Box::new(BufReader::with_capacity(1 << 18, file)),
-    })
+    };
+    unreadable::check_begin(path, &mut *lines)?;
+    Ok(lines)
 }
 
 /// The error for a file that cannot be read, with the recordings that exist.
@@ -141,10 +147,14 @@ fn not_there(path: &Path, error: &std::io::Error) -> anyhow::Error {
     if there.is_empty() {
         there = recordings(Path::new(FOLDER));
     }
-    there.reverse();
-    let names: Vec<String> = there.iter().take(NAMED).map(|file| file.display().to_string()).collect();
-    let hint = if names.is_empty() { String::new() } else { format!("; there are {}", names.join(", ")) };
-    anyhow!("{}: {error}{hint}", path.display())
+    unreadable::unopened(path, error, &names(there))
+}
+
+/// The names of the last recordings.
+fn names(recordings: Vec<PathBuf>) -> String {
+    let names: Vec<String> =
+        recordings.iter().rev().take(NAMED).map(|file| file.display().to_string()).collect();
+    names.join(", ")
 }
 
 /// Recordings in a folder, by name.
@@ -173,6 +183,10 @@ fn description(path: &Path) -> Result<String> {
 
 /// A file and the later files of its rotation.
 fn with_later_parts(first: &Path) -> Result<Vec<PathBuf>> {
+    // A pipe, as of `report <(zcat t.jsonl.gz)`, can be read once.
+    if !first.is_file() {
+        return Ok(vec![first.to_owned()]);
+    }
     let Ok(run) = description(first) else { return Ok(vec![first.to_owned()]) };
     let dest = Destination::new(&first.to_string_lossy(), None);
     let later = std::iter::repeat_with(|| {

@@ -2,6 +2,7 @@
 
 mod files;
 mod several;
+mod unreadable;
 
 use crate::Failure;
 use crate::cli::{Cli, Format};
