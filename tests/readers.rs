@@ -393,6 +393,74 @@ fn every_arrow_has_two_ends() {
     }
 }
 
+/// The commands of a section of docs/export.md that begin with `jq`: those of its block, and those of the second column of its table.
+fn jq_lines() -> Vec<String> {
+    let docs = include_str!("../docs/export.md");
+    let section = docs.split("\n## The JSON lines, with jq\n").nth(1).expect("a section");
+    let section = section.split("\n## ").next().expect("its text");
+    let in_block = section.lines().filter(|line| line.starts_with("jq ")).map(str::to_owned);
+    let rows =
+        section.lines().filter(|line| line.starts_with("| `")).map(|line| line.replace("\\|", "\u{1}"));
+    let in_table = rows.filter_map(|row| {
+        let cell = row.split('|').nth(2)?.trim().strip_prefix('`')?.to_owned();
+        Some(cell.split('`').next()?.replace('\u{1}', "|"))
+    });
+    in_block.chain(in_table).collect()
+}
+
+#[test]
+fn the_lines_for_jq_have_answers() {
+    if !can_trace() {
+        return;
+    }
+    if !Command::new("jq").arg("--version").output().is_ok_and(|jq| jq.status.success()) {
+        return eprintln!("skipped: jq is missing");
+    }
+    let folder = tempfile::tempdir().expect("a directory");
+    let file = folder.path().join("t.jsonl");
+    let mut command = cudatrace();
+    command.args(["record", "-q", "--gpu", "--export", &format!("jsonl={}", file.display()), "--"]);
+    let output = command.arg(example("workload_runtime12")).output().expect("it runs");
+    assert!(output.status.success(), "{}", stderr(&output));
+    // As `record --kernel` writes it where NVIDIA's driver is.
+    let ioctl = r#"{"type":"span","ts":1,"dur":2,"pid":1,"tid":1,"name":"ALLOC","probe":"ioctl:nvidia:ALLOC","id":"0x1","parent":"0x2","status":"unset","args":{"category":"nvidia_ioctl"}}"#;
+    let recorded = std::fs::read_to_string(&file).expect("there");
+    std::fs::write(&file, format!("{recorded}{ioctl}\n")).expect("written");
+    let lines = jq_lines();
+    assert!(lines.len() >= 17, "{lines:?}");
+    let answers: Vec<(String, String)> = lines
+        .into_iter()
+        .map(|line| {
+            let output =
+                Command::new("sh").args(["-c", &line]).current_dir(folder.path()).output().expect("it runs");
+            let said = stdout(&output);
+            assert!(
+                stderr(&output).is_empty() && !said.trim().is_empty(),
+                "{line}: {said}{}",
+                stderr(&output)
+            );
+            (line, said)
+        })
+        .collect();
+    let answer = |part: &str| &answers.iter().find(|(line, _)| line.contains(part)).expect("a line").1;
+    let by_name = answer(".name' t.jsonl | sort | uniq -c");
+    for line in stdout(&output).lines().filter_map(|line| line.strip_prefix("count cuda")) {
+        let (name, count) = line.split_once(' ').expect("a count");
+        let row = format!(" {count} cuda{name}");
+        // Queries of the state are left out.
+        let is_there = by_name.lines().any(|row| row.ends_with(&format!(" cuda{name}")));
+        assert!(!is_there || by_name.contains(&row), "no `{row}` in {by_name}");
+    }
+    let kernels = recorded.matches("\"probe\":\"gpu:kernel\"").count();
+    assert_eq!(answer("/ 1e9' t.jsonl").lines().count(), kernels);
+    assert!(kernels > 10 && answer("{direction").contains("HtoD"), "{}", answer("{direction"));
+    assert!(
+        answer("error: .result.name").contains("cudaErrorMemoryAllocation"),
+        "{}",
+        answer("error: .result.name")
+    );
+}
+
 #[test]
 fn perfettos_own_messages_hold_every_call() {
     if !can_trace() {
