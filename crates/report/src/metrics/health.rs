@@ -37,7 +37,7 @@ pub struct ClauseRuns {
     pub ns: u64,
 }
 
-/// Name in place of a clause: programs that follow children and record names of GPU kernels.
+/// Name in place of a clause, for programs that follow children and record names of GPU kernels, and in place of the maps of the compiler.
 const OWN: &str = "cudatrace itself";
 
 /// A row of the table of own metrics.
@@ -203,8 +203,12 @@ fn add(points: &mut Vec<Point>, labels: Labels, count: u64) {
 fn labels(manifest: &Manifest, kind: &CounterKind) -> Labels {
     let mut labels = label("kind", word(kind));
     if let CounterKind::MapFull(id) | CounterKind::MapLocked(id) | CounterKind::MissingKey(id) = kind {
-        let name = manifest.maps.get(*id as usize).map_or("", |map| map.name.as_str());
-        labels.extend(label("map", &format!("@{name}")));
+        // Maps of the compiler, such as those for devices, are one series: their names mean nothing to a user.
+        let name = match manifest.maps.get(*id as usize) {
+            Some(map) if map.is_hidden() => OWN.to_owned(),
+            map => format!("@{}", map.map_or("", |map| map.name.as_str())),
+        };
+        labels.extend(label("map", &name));
     }
     labels
 }

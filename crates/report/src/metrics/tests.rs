@@ -275,8 +275,10 @@ fn counters_begin_at_0_for_scrapers() {
 #[test]
 fn problem_counters_are_0_before_a_problem_occurs() {
     let counter = |kind| wire::Counter { kind, place: wire::manifest::Place::default() };
-    let counters = vec![counter(wire::CounterKind::MapFull(0)), counter(wire::CounterKind::UserRead)];
-    let manifest = Manifest { counters, ..with(vec![map("n", MapValue::Agg(Agg::Count))], vec![]) };
+    let full = |map| counter(wire::CounterKind::MapFull(map));
+    let counters = vec![full(0), full(1), full(2), counter(wire::CounterKind::UserRead)];
+    let maps = ["n", "__device_at", "__device_before"].map(|name| map(name, MapValue::Agg(Agg::Count)));
+    let manifest = Manifest { counters, ..with(maps.to_vec(), vec![]) };
     let families = Health::default().families(&manifest);
     let problems = families.iter().find(|family| family.name == "cudatrace.problems").expect("zeros");
     let shown: Vec<_> = problems.points.iter().map(|point| (point.labels.clone(), &point.value)).collect();
@@ -286,6 +288,7 @@ fn problem_counters_are_0_before_a_problem_occurs() {
         shown,
         [
             (vec![label("kind", "map_full"), label("map", "@n")], zero),
+            (vec![label("kind", "map_full"), label("map", "cudatrace itself")], zero),
             (vec![label("kind", "user_read")], zero)
         ]
     );
