@@ -29,7 +29,10 @@ impl TracedWorkload {
 
     /// Traces a shell command, and waits for a line of its output.
     fn run(arguments: &[&str], shell: &str, line: &str) -> TracedWorkload {
-        let mut command = cudatrace();
+        TracedWorkload::run_by(cudatrace(), arguments, shell, line)
+    }
+
+    fn run_by(mut command: Command, arguments: &[&str], shell: &str, line: &str) -> TracedWorkload {
         command.args(arguments).args(["--export", "openmetrics=0", "--", "sh", "-c", shell]);
         let mut trace = Running::start(&mut command);
         trace.wait_for_line(line);
@@ -281,10 +284,17 @@ fn the_dashboard_has_answers() {
     if !can_trace() || !has("prometheus", &["--version"]) {
         return;
     }
-    let workload = example("workload_driver");
-    let shell = format!("{workload} --threads 2; {workload} --leak 12345 --linger 60000");
-    let mut traced = TracedWorkload::run(SCRIPT, &shell, "== end ==");
+    let [workload, runtime, gpu] = ["workload_driver", "workload_runtime12", "workload_gpu"].map(example);
+    let shell = format!(
+        "{gpu} --seconds 60 --rate 100 & {workload} --threads 2; {runtime}; {workload} --leak 12345 --linger 60000"
+    );
+    let mut command = cudatrace();
+    // NVML is found there.
+    command.env("LD_LIBRARY_PATH", examples());
+    let arguments = ["metrics", "--kernels", "--gpu"];
+    let mut traced = TracedWorkload::run_by(command, &arguments, &shell, "== end ==");
     let prometheus = Prometheus::scraping(&[traced.port]);
+    prometheus.wait_for_value("min(gpu_cuda_process_utilization_ratio)", 0.42);
     let live = "gpu_cuda_memory_live_bytes{cuda_memory_kind=\"device\", process_executable_name=\"workload_driver\"}";
     prometheus.wait_for_value(live, 12345.0);
     prometheus.wait_for_value(
@@ -297,7 +307,16 @@ fn the_dashboard_has_answers() {
     let panels = dashboard["panels"].as_array().expect("panels");
     let targets = panels.iter().filter_map(|panel| panel["targets"].as_array()).flatten();
     let queries: Vec<&str> = targets.filter_map(|target| target["expr"].as_str()).collect();
-    assert!(queries.len() >= 20, "{queries:?}");
+    assert!(queries.len() >= 30, "{queries:?}");
+    // Sizes of grids and blocks need an option of their own.
+    let shapes = ["gpu.cuda.kernel.grid.size", "gpu.cuda.kernel.block.size"];
+    let declared = include_str!("../scripts/metrics.ct").split("name = \"").skip(1);
+    let declared = declared.map(|rest| rest.split('"').next().expect("a name"));
+    let own = ["gpu.cuda.process.utilization", "gpu.cuda.process.memory.utilization"];
+    for name in declared.filter(|name| !shapes.contains(name)).chain(own) {
+        let name = name.replace('.', "_");
+        assert!(queries.iter().any(|query| query.contains(&name)), "no panel has {name}");
+    }
     for query in queries {
         let filled = ["$instance", "$function", "$namespace", "$pod", "$program", "$device"]
             .iter()
@@ -443,6 +462,38 @@ fn a_tracer_that_waits_for_its_library_is_healthy() {
     for line in ["cudatrace_probes_attached 0", "cudatrace_waiting 1", "cudatrace_files_failed 0"] {
         assert!(metrics.lines().any(|one| one == line), "{line}: {metrics}");
     }
+}
+
+#[test]
+fn failures_of_both_apis_fire_alerts() {
+    if !has("promtool", &["--version"]) {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a directory");
+    let rules = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/observability/alerts.yml");
+    let mut tests = String::new();
+    for (metric, alert) in [
+        ("gpu_cuda_errors_total", "CudaCallsFail"),
+        ("gpu_cuda_runtime_errors_total", "CudaRuntimeCallsFail"),
+    ] {
+        // 6.7 failures a second, and one in all, which is none of them.
+        for (values, is_firing) in [("0+100x80", true), ("0 1 1x80", false)] {
+            let series = format!(
+                "{metric}{{instance=\"a:1\",process_executable_name=\"app\",cuda_function=\"f\",error_type=\"E\"}}"
+            );
+            let firing = format!("count(ALERTS{{alertname=\"{alert}\",alertstate=\"firing\"}})");
+            let samples = if is_firing { "[{labels: '{}', value: 1}]" } else { "[]" };
+            tests += &format!(
+                "  - interval: 15s\n    input_series:\n      - {{series: '{series}', values: '{values}'}}\n    \
+                 promql_expr_test:\n      - {{expr: '{firing}', eval_time: 15m, exp_samples: {samples}}}\n"
+            );
+        }
+    }
+    let file = folder.path().join("tests.yml");
+    std::fs::write(&file, format!("rule_files: ['{rules}']\ntests:\n{tests}")).expect("written");
+    let output = Command::new("promtool").args(["test", "rules"]).arg(&file).output().expect("it runs");
+    let said = format!("{}{}", common::stdout(&output), common::stderr(&output));
+    assert!(output.status.success(), "{said}");
 }
 
 #[test]
