@@ -31,6 +31,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Receiver;
 use wire::Manifest;
 
 pub use file::Destination;
@@ -53,6 +54,8 @@ pub struct Exports {
     ending: bool,
     /// Callback for every record, on the reader's thread.
     observer: Option<Observer>,
+    /// Records that are not of the scripts' events.
+    samples: Option<Receiver<Record>>,
     /// Set by a signal handler to flush all exports.
     flush_requested: Arc<AtomicBool>,
     is_silent: bool,
@@ -102,7 +105,19 @@ impl Exports {
         let flush_requested = Arc::default();
         let recorder = Recorder::new(run.clone());
         let (batch, ending, observer, is_silent) = (Vec::new(), false, None, true);
-        Ok(Exports { inner, recorder, queues, batch, ending, observer, flush_requested, is_silent, warnings })
+        let samples = None;
+        Ok(Exports {
+            inner,
+            recorder,
+            queues,
+            batch,
+            ending,
+            observer,
+            samples,
+            flush_requested,
+            is_silent,
+            warnings,
+        })
     }
 
     /// The watch of a run that prints warnings, such as that a receiver cannot be reached.
@@ -111,9 +126,19 @@ impl Exports {
         Some(Box::new(Warnings { mailbox, messages }))
     }
 
-    /// Sets a callback for every record.
-    pub fn observe(&mut self, observer: Observer) {
+    /// Sets a callback for every record, and a source of further records.
+    pub fn observe(&mut self, observer: Observer, samples: Receiver<Record>) {
         self.observer = Some(observer);
+        self.samples = Some(samples);
+    }
+
+    /// Adds the samples that have come.
+    fn take_samples(&mut self) {
+        let Some(samples) = &self.samples else { return };
+        for record in samples.try_iter() {
+            self.observer.iter_mut().for_each(|observer| observer(&record));
+            self.batch.push(record);
+        }
     }
 
     /// A flag that, when set, flushes all exports at the next opportunity.
@@ -198,6 +223,7 @@ impl Sink for Exports {
     fn flush(&mut self) -> io::Result<()> {
         // Printing does not wait until the exports have accepted the last records.
         let flushed = self.inner.flush();
+        self.take_samples();
         self.send();
         if self.flush_requested.swap(false, Ordering::Relaxed) {
             self.queues.iter().for_each(Queue::flush);
@@ -243,6 +269,7 @@ pub fn run(
         host: read("/proc/sys/kernel/hostname").trim().to_owned(),
         command: command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
         script: script.to_owned(),
+        environment: Default::default(),
         // A command gets the environment of this process.
         rank: otlp::process::rank(pids.first().copied().filter(|_| command.is_empty())),
     }

@@ -7,11 +7,14 @@ use crate::export::kinds::ExportRequest;
 use crate::export::{self, ExportSummary, Exports, FlushOn, Observer};
 use crate::{Failure, metrics};
 use anyhow::Context;
+use report::export::Record;
 use runtime::kernel::clock::{Epoch, SystemClock};
 use runtime::kernel::signals::StopSignals;
 use runtime::session::event_loop::Watch;
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
+use std::sync::mpsc::Receiver;
 use wire::manifest::{Event, EventKind, Message};
 
 /// Additional outputs of a run that is recorded.
@@ -22,6 +25,10 @@ pub struct RecordingOutputs {
     pub observer: Observer,
     /// Creates the live display from the exports' counters.
     pub live: OpenLive,
+    /// The surroundings of the program, as far as they are known before it runs.
+    pub environment: BTreeMap<String, String>,
+    /// Records beside those of the scripts.
+    pub samples: Receiver<Record>,
 }
 
 /// Creates the live display of a recording from the exports' counters.
@@ -49,10 +56,10 @@ impl Outputs {
             .map_err(Failure::loading)?;
         let epoch = Epoch::new(&SystemClock);
         let requests = recording.as_ref().map_or(&plan.cli.export[..], |recording| &recording.exports);
-        let open = || sink(plan, &epoch, requests, recording.is_some());
+        let open = || sink(plan, &epoch, requests, recording.as_ref());
         let mut sink = signals.while_opening(open).map_err(Failure::wrong)?;
         let live = recording.map(|recording| {
-            sink.observe(recording.observer);
+            sink.observe(recording.observer, recording.samples);
             (recording.live)(sink.summaries())
         });
         warn_of_unpublished_metrics(plan);
@@ -79,11 +86,18 @@ impl Outputs {
 }
 
 /// Creates the sink of the script's output, with the exports.
-fn sink(plan: &Plan, epoch: &Epoch, requests: &[ExportRequest], recorded: bool) -> anyhow::Result<Exports> {
+fn sink(
+    plan: &Plan,
+    epoch: &Epoch,
+    requests: &[ExportRequest],
+    recording: Option<&RecordingOutputs>,
+) -> anyhow::Result<Exports> {
+    let recorded = recording.is_some();
     let out: Box<dyn io::Write> = if recorded { Box::new(io::sink()) } else { Box::new(io::stdout()) };
     let inner = setup::sink(plan.cli, out, Box::new(io::stderr()), plan.cli.quiet || recorded)?;
     let argv = plan.target.argv.as_deref().unwrap_or_default();
-    let run = export::run(epoch, &plan.manifest().scripts().join(" "), argv, &plan.target.pids);
+    let mut run = export::run(epoch, &plan.manifest().scripts().join(" "), argv, &plan.target.pids);
+    run.environment = recording.map_or(BTreeMap::new(), |recording| recording.environment.clone());
     let requests = if plan.cli.dry_run { &[][..] } else { requests };
     Exports::open(requests, &plan.cli.export_options(), &Arc::new(run), inner)
 }

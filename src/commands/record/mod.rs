@@ -4,6 +4,9 @@
 //! `--gpu` the work of the GPU.
 //! With `--export`, the recording is written there, and not to the default file.
 
+mod environment;
+mod samples;
+
 use crate::Failure;
 use crate::cli::Cli;
 use crate::export::ExportSummary;
@@ -115,10 +118,17 @@ fn run(invocation: &Invocation) -> Result<u8, Failure> {
     let files = exports.clone();
     let tally: Rc<RefCell<summary::Summary>> = Rc::default();
     let (seen, shown) = (tally.clone(), tally.clone());
+    let samples = samples::start().context("cannot make a thread").map_err(Failure::loading)?;
+    let (mut processes, samples) = samples;
     let show = std::io::stderr().is_terminal() && !cli.quiet;
     let recording = RecordingOutputs {
         exports,
-        observer: Box::new(move |record| _ = seen.borrow_mut().add(record)),
+        observer: Box::new(move |record| {
+            seen.borrow_mut().add(record);
+            processes.see(record);
+        }),
+        environment: environment::of_machine(cli.pids.first().copied()),
+        samples,
         live: Box::new(move |summaries| {
             Ok(Box::new(LiveLine::new(shown, summaries, show)?) as Box<dyn Watch>)
         }),

@@ -430,6 +430,10 @@ impl Report {
 
     fn text(&self, recording: &Recording) -> String {
         let mut out = heading(recording);
+        if !self.summary.versions.is_empty() {
+            let versions = self.summary.versions.iter().map(|(name, version)| format!("{name} {version}"));
+            out += &format!("{}\n", versions.collect::<Vec<_>>().join(", "));
+        }
         self.summary.losses.iter().for_each(|loss| out += &format!("warning: {loss}\n"));
         out += "\n";
         let columns = terminal::known_columns().unwrap_or(COLUMNS);
@@ -488,6 +492,10 @@ fn heading(recording: &Recording) -> String {
     });
     let command = report::value::escape(words(&run.command).as_bytes());
     let mut out = format!("{} on {}, {started}, {command}\n", run.tool, run.host);
+    if !run.environment.is_empty() {
+        let known = run.environment.iter().map(|(name, value)| format!("{name} {value}"));
+        out += &format!("{}\n", known.collect::<Vec<_>>().join(", "));
+    }
     match ended {
         RecordingEnd::Cut => out += "the recording was cut off; what follows is what there is\n",
         RecordingEnd::Whole { dropped: 0 } => {}

@@ -184,6 +184,11 @@ pub(super) fn run_line(run: &Run) -> String {
     if let Some(rank) = run.rank {
         let _ = write!(line, ",\"rank\":{rank}");
     }
+    if !run.environment.is_empty() {
+        line.push_str(",\"environment\":");
+        let members = run.environment.iter().map(|(name, value)| (name.as_str(), value));
+        json::object(&mut line, members, |out, text| json::string(out, text));
+    }
     let (boot, wall) = (run.start_ns, run.wall_ns(run.start_ns));
     let monotonic = boot.saturating_sub(run.suspended_ns);
     let _ = writeln!(line, ",\"boot_ns\":{boot},\"monotonic_ns\":{monotonic},\"wall_ns\":\"{wall}\"}}");

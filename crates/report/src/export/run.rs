@@ -1,5 +1,7 @@
 //! The run that records belong to: its clocks, its machine, and the ids of its calls.
 
+use std::collections::BTreeMap;
+
 /// Description of the run that records belong to.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Run {
@@ -22,6 +24,8 @@ pub struct Run {
     pub script: String,
     /// Rank of the traced process in a distributed job.
     pub rank: Option<u32>,
+    /// The surroundings of the program, as names and values: driver, devices, commit of its folder.
+    pub environment: BTreeMap<String, String>,
 }
 
 impl Run {

@@ -191,6 +191,12 @@ pub(super) fn first_line(line: &[u8]) -> Result<Run, NoRecording> {
         command: words.iter().filter_map(|word| word.as_str().map(str::to_owned)).collect(),
         script: text("script").into(),
         rank: json["rank"].as_u64().and_then(|rank| rank.try_into().ok()),
+        environment: json["environment"]
+            .as_object()
+            .into_iter()
+            .flatten()
+            .filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())))
+            .collect(),
     })
 }
 

@@ -38,6 +38,9 @@ pub struct Stat {
 /// Name of the event in `record` for the end of a process.
 pub const PROCESS_END: &str = "process end";
 
+/// Name of the event with versions of the libraries that a process uses.
+pub const ENVIRONMENT: &str = "environment";
+
 /// Largest number of kinds of errors in the report at the end.
 const ERRORS: usize = 10;
 /// Kernels of the GPU in the report at the end.
@@ -260,6 +263,8 @@ pub struct Summary {
     pub window: Option<(u64, u64)>,
     /// Reports of failures and losses.
     pub losses: Vec<String>,
+    /// Versions of the libraries that processes use.
+    pub versions: BTreeMap<Arc<str>, Arc<str>>,
     /// By process and thread: the calls that have nested calls but have not completed.
     inside: HashMap<(u32, u32), Vec<Inside>>,
     /// Boot-clock ranges in which the tracer delayed a thread.
@@ -407,6 +412,13 @@ impl Summary {
         match &record.kind {
             Kind::Span(span) => return self.span(record, span),
             Kind::Instant { .. } if &*record.name == PROCESS_END => self.end_process(record),
+            Kind::Instant { .. } if &*record.name == ENVIRONMENT => {
+                let texts = record.fields.iter().filter_map(|(name, value)| match value {
+                    Data::Text(text) => Some((name.clone(), text.clone())),
+                    _ => None,
+                });
+                self.versions.extend(texts);
+            }
             Kind::Text(Text::Loss(_), text) => self.losses.push(text.clone()),
             _ => {}
         }
