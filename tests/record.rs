@@ -928,3 +928,76 @@ fn two_recordings_are_compared_and_ranks_are_put_beside_each_other() {
     refused(&[&few, &many, "--html", "page.html"], "a page is of one recording");
     refused(&[&few, &many, "--csv", "kernels"], "no table `kernels`: expected changes");
 }
+
+#[test]
+fn a_recording_has_the_gpus_counters_and_the_versions_of_libraries() {
+    if !can_trace() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("t.arrows");
+    let mut command = common::cudatrace();
+    command.args(["record", "-q", "--export", &format!("arrow={}", file.display()), "--"]);
+    command.args([&example("workload_gpu"), "--threads", "1", "--rate", "100", "--seconds", "2.5"]);
+    assert!(command.env("LD_LIBRARY_PATH", common::examples()).output().unwrap().status.success());
+    let lines = lines(&file);
+    assert!(lines[0]["environment"]["kernel"].is_string() && lines[0]["environment"]["folder"].is_string());
+    let of = |name: &str| -> Vec<&Value> {
+        lines.iter().filter(|line| line["name"] == format!("nvidia-smi 0: {name}")).collect()
+    };
+    for (name, value) in [
+        ("utilization (%)", 42),
+        ("memory traffic (%)", 17),
+        ("memory used (bytes)", 1 << 30),
+        ("power (mW)", 345678),
+    ] {
+        let counted = of(name);
+        assert!(
+            counted.len() >= 3
+                && counted.iter().all(|line| line["type"] == "counter" && line["value"] == value),
+            "{name}: {counted:?}"
+        );
+        let times: Vec<u64> = counted.iter().map(|line| line["ts"].as_u64().unwrap()).collect();
+        assert!(times.windows(2).all(|two| two[1] - two[0] > 900_000_000), "{times:?}");
+    }
+    // The simulated library has none.
+    assert!(of("temperature (C)").is_empty());
+    let environment: Vec<&Value> = lines.iter().filter(|line| line["name"] == "environment").collect();
+    let [environment] = &environment[..] else { panic!("one record, found {environment:?}") };
+    assert_eq!(environment["args"]["libcuda"], "580.159.04");
+    let report = text(&cudatrace(&["report", file.to_str().unwrap()]).stdout);
+    assert!(report.contains("\nlibcuda 580.159.04\n"), "{report}");
+}
+
+#[test]
+fn stacks_are_recorded_on_request() {
+    if !can_trace() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let recorded = |name: &str, more: &[&str]| {
+        let out = folder.path().join(name);
+        std::fs::create_dir(&out).unwrap();
+        let (file, ..) = recorded(&out, more, &[&example("workload_driver"), "--threads", "1"]);
+        lines(&file)
+    };
+    let with_stack = |lines: &[Value], probe: &str| {
+        let calls = lines.iter().filter(|line| line["probe"] == probe);
+        let (with, without): (Vec<_>, Vec<_>) = calls.partition(|line| line["args"]["stack"].is_array());
+        (with.len(), without.len())
+    };
+    let none = recorded("none", &[]);
+    let usual = recorded("usual", &["--stacks"]);
+    let copies = recorded("copies", &["--stacks=copy"]);
+    for probe in ["cuda:launch", "cuda:alloc", "cuda:free"] {
+        let (stacks, all) = (with_stack(&usual, probe), with_stack(&none, probe));
+        assert!(stacks.0 > 0 && stacks == (all.1, 0) && all.0 == 0, "{probe}: {stacks:?} {all:?}");
+        assert_eq!(with_stack(&copies, probe), (0, all.1));
+    }
+    assert_eq!(with_stack(&usual, "cuda:memcpy").0, 0);
+    assert!(with_stack(&copies, "cuda:memcpy").0 > 0 && with_stack(&copies, "cuda:memcpy").1 == 0);
+    let frames = usual.iter().find(|line| line["probe"] == "cuda:launch").unwrap()["args"]["stack"].clone();
+    let named =
+        |frame: &Value| frame["symbol"].as_str().is_some_and(|symbol| symbol.starts_with("thread_main"));
+    assert!(frames.as_array().unwrap().iter().any(named), "{frames}");
+}

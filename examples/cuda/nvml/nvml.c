@@ -81,3 +81,27 @@ EXPORT int nvmlDeviceGetProcessUtilization(const void *of, struct sample *out, u
     *count = used;
     return SUCCESS;
 }
+
+EXPORT int nvmlDeviceGetUtilizationRates(const void *of, unsigned *rates) {
+    if (of != &device) return INVALID_ARGUMENT;
+    rates[0] = 42;
+    rates[1] = 17;
+    return SUCCESS;
+}
+
+struct memory {
+    unsigned version;
+    unsigned long long total, reserved, free, used;
+};
+
+EXPORT int nvmlDeviceGetMemoryInfo_v2(const void *of, struct memory *memory) {
+    static const unsigned long long GIB = 1ull << 30;
+    if (of != &device || memory->version != (sizeof *memory | 2u << 24)) return INVALID_ARGUMENT;
+    *memory = (struct memory){memory->version, 4 * GIB, GIB, 2 * GIB, GIB};
+    return SUCCESS;
+}
+
+EXPORT int nvmlDeviceGetPowerUsage(const void *of, unsigned *milliwatts) {
+    *milliwatts = 345678;
+    return of == &device ? SUCCESS : INVALID_ARGUMENT;
+}

@@ -38,6 +38,10 @@ const ALL: &str = "uretprobe:libcuda:cu*, uretprobe:libcudart:cuda* { span(); }\
 const GPU: &str = include_str!("gpu.ct");
 /// Where a span of [`SCRIPT`] tells the correlation id of its launch.
 const CORR: &str = " /*corr*/";
+/// Kinds of calls whose spans may have a stack, at `/*stack:KIND*/` in [`SCRIPT`].
+const STACKS: [&str; 4] = ["launch", "alloc", "copy", "sync"];
+/// Frames of a stack.
+const FRAMES: u32 = 64;
 /// Default folder of recordings.
 pub const FOLDER: &str = "traces";
 /// Period of the live line.
@@ -94,6 +98,18 @@ struct RecordOptions {
     #[arg(long)]
     gpu: bool,
 
+    /// Also record the stacks of calls: launch, alloc, copy, sync (default: launch,alloc,sync)
+    #[arg(
+        long,
+        value_name = "KINDS",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "launch,alloc,sync",
+        value_delimiter = ',',
+        value_parser = STACKS
+    )]
+    stacks: Vec<String>,
+
     /// The directory of the recording (default: traces)
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -134,6 +150,16 @@ fn run(invocation: &Invocation) -> Result<u8, Failure> {
         }),
     };
     let mut text = SCRIPT.replace(CORR, if options.gpu { ", corr = corr" } else { "" });
+    for kind in STACKS {
+        let stack = match options.stacks.iter().any(|wanted| wanted == kind) {
+            true => format!("stack = ustack({FRAMES})"),
+            false => String::new(),
+        };
+        let after_others = if stack.is_empty() { String::new() } else { format!(", {stack}") };
+        text = text
+            .replace(&format!("/*stack:{kind} alone*/"), &stack)
+            .replace(&format!("/*stack:{kind}*/"), &after_others);
+    }
     // Tracepoints require read access to tracefs; without them, calls are still recorded.
     let has_tracepoint =
         || runtime::kernel::tracefs::tracepoint_format("sched", "sched_process_exit").is_ok();

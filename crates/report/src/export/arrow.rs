@@ -17,7 +17,7 @@ use arrow_ipc::CompressionType;
 use arrow_ipc::writer::{IpcWriteOptions, StreamWriter};
 use arrow_schema::{ArrowError, SchemaRef};
 
-use super::columns::{self, CallIds, KERNEL, NUMBERS};
+use super::columns::{self, CallIds, KERNEL, NUMBERS, STACK};
 use super::format::Out;
 use super::record::{Data, Fields, Kind, Record, Span, Text};
 use super::{End, Exporter, Format, Run, json, jsonl};
@@ -135,6 +135,7 @@ struct Builders {
     result_value: Int64Builder,
     numbers: [UInt64Builder; NUMBERS.len()],
     kernel: Words,
+    stack: Words,
     fields: Words,
     args: Words,
     losses: UInt64Builder,
@@ -166,8 +167,9 @@ impl Builders {
             &mut self.result_value,
         ];
         let numbers = self.numbers.iter_mut().map(|column| column as &mut dyn ArrayBuilder);
-        let after: [&mut dyn ArrayBuilder; 6] = [
+        let after: [&mut dyn ArrayBuilder; 7] = [
             &mut self.kernel,
+            &mut self.stack,
             &mut self.fields,
             &mut self.args,
             &mut self.losses,
@@ -284,13 +286,14 @@ impl Rows {
 
     fn add_fields(&mut self, fields: &Fields) {
         let mut numbers = [None; NUMBERS.len()];
-        let mut kernel = None;
+        let (mut kernel, mut stack) = (None, None);
         let mut others = Vec::new();
         for (name, value) in fields.iter() {
             let column = NUMBERS.iter().position(|column| *column == &**name);
             match (column, columns::number(value), value) {
                 (Some(column), Some(number), _) => numbers[column] = Some(number),
                 (None, _, Data::Text(text)) if &**name == KERNEL => kernel = Some(&**text),
+                (None, _, Data::Stack(_)) if &**name == STACK => stack = Some(value),
                 _ => others.push((&**name, value)),
             }
         }
@@ -300,6 +303,8 @@ impl Rows {
             .zip(numbers)
             .for_each(|(column, number)| column.append_option(number));
         self.columns.kernel.append_option(kernel);
+        let stack = stack.map(|stack| written(|text| json::data(text, stack)));
+        self.columns.stack.append_option(stack);
         self.columns
             .fields
             .append_option((!fields.is_empty()).then(|| schema_text(&mut self.schemas, fields)));

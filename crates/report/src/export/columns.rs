@@ -22,6 +22,9 @@ pub(crate) const NUMBERS: [&str; 6] = ["bytes", CORR, "stream", "device", "ptr",
 /// The value of scripts with a column of its own that is a text.
 pub(crate) const KERNEL: &str = "kernel";
 
+/// The value of scripts with a column of its own that is a stack, as JSON.
+pub(crate) const STACK: &str = "stack";
+
 /// The columns in their order.
 pub(crate) fn schema(run: String) -> Schema {
     let word = || DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8));
@@ -36,7 +39,7 @@ pub(crate) fn schema(run: String) -> Schema {
     fields.extend(words(&["status", "result_type", "result"]));
     fields.push(Field::new("result_value", DataType::Int64, true));
     fields.extend(NUMBERS.map(number));
-    fields.extend(words(&[KERNEL, "schema", "args"]));
+    fields.extend(words(&[KERNEL, STACK, "schema", "args"]));
     fields.push(number("count"));
     fields.extend(["text", "value"].map(|name| Field::new(name, DataType::Utf8, true)));
     Schema::new(fields).with_metadata(HashMap::from([(RUN.to_owned(), run)]))

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::arrow_messages;
 use super::lines::{self, Lines, NoRecording, Reader, Recording, RecordingEnd};
-use crate::export::columns::{self, CallIds, KERNEL, NUMBERS};
+use crate::export::columns::{self, CallIds, KERNEL, NUMBERS, STACK};
 use crate::export::{Data, Enumerator, Fields, Kind, Record, Site, Span, Status, Text, Thread};
 
 /// Passes the records of a recording to `to`.
@@ -29,7 +29,7 @@ pub(super) fn read(input: impl Read, to: &mut dyn Reader) -> Result<Recording, N
             recording.add_unreadable(number + 1, "a batch without the columns of a recording".into());
             return Ok(recording);
         };
-        let mut batch = Batch { columns, schemas: vec![], args: vec![] };
+        let mut batch = Batch { columns, schemas: vec![], args: vec![], stacks: vec![] };
         recording.ended = RecordingEnd::Cut;
         for row in 0..batch.columns.ts.len() {
             number += 1;
@@ -114,6 +114,7 @@ struct Columns<'b> {
     result_value: &'b Int64Array,
     numbers: [&'b UInt64Array; NUMBERS.len()],
     kernel: Words<'b>,
+    stack: Words<'b>,
     schema: Words<'b>,
     args: Words<'b>,
     count: &'b UInt64Array,
@@ -154,6 +155,7 @@ impl<'b> Columns<'b> {
             result_value: signed("result_value")?,
             numbers: numbers?.try_into().ok()?,
             kernel: words(KERNEL)?,
+            stack: words(STACK)?,
             schema: words("schema")?,
             args: words("args")?,
             count: long("count")?,
@@ -179,6 +181,7 @@ struct Batch<'b> {
     /// Names and types of values.
     schemas: Vec<Option<Arc<lines::Schema>>>,
     args: Vec<Option<Arc<Value>>>,
+    stacks: Vec<Option<Arc<Data>>>,
 }
 
 /// The value that was made of the word of a row at its first use.
@@ -289,11 +292,13 @@ impl Rows {
 
     /// Values in the order of the script.
     fn fields(&mut self, batch: &mut Batch<'_>, row: usize) -> Result<Fields, String> {
-        let Batch { columns, schemas, args } = batch;
+        let Batch { columns, schemas, args, stacks } = batch;
         let parse = |text: &str| serde_json::from_str::<Value>(text).map_err(|error| error.to_string());
         let schema = once(schemas, &columns.schema, row, |text| Ok(self.lines.schema_of(&parse(text)?)))?;
         let Some(schema) = schema else { return Ok(Fields::default()) };
         let args = once(args, &columns.args, row, parse)?;
+        let stack =
+            once(stacks, &columns.stack, row, |text| Ok(self.lines.data(&parse(text)?, Some("stack"))))?;
         let field = |(name, ty): &(Arc<str>, String)| {
             if let Some(column) = NUMBERS.iter().position(|column| *column == &**name)
                 && let Some(number) = at(columns.numbers[column], row)
@@ -307,6 +312,9 @@ impl Rows {
             }
             if let (KERNEL, Some(kernel)) = (&**name, at(columns.kernel, row)) {
                 return Some((name.clone(), Data::Text(self.lines.text(kernel))));
+            }
+            if let (STACK, Some(stack)) = (&**name, &stack) {
+                return Some((name.clone(), Data::clone(stack)));
             }
             let value = args.as_ref()?.get(&**name)?;
             Some((name.clone(), self.lines.data(value, Some(ty))))
