@@ -42,6 +42,7 @@ fn run() -> Run {
         command: vec!["./a b".into()],
         script: "t.ct".into(),
         rank: Some(3),
+        environment: [("driver".into(), "570".into()), ("com\"mit".into(), HOSTILE.into())].into(),
     }
 }
 
