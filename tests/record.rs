@@ -6,7 +6,7 @@ mod common;
 use common::{Running, can_trace, example};
 use regex::Regex;
 use serde_json::Value;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -142,19 +142,21 @@ fn a_recording_is_reported_as_tables_chrome_trace_and_page() {
     for part in ["API calls", "FUNCTION", "KERNEL", "SLOWEST CALLS", "TIMELINE", "CUDA_ERROR_OUT_OF_MEMORY"] {
         assert!(said.contains(part), "{part} in {said}");
     }
-    let spans = lines(&file).iter().filter(|line| line["type"] == "span").count();
+    let lines = lines(&file);
+    let spans = lines.iter().filter(|line| line["type"] == "span").count();
     let trace: Value = serde_json::from_str(&std::fs::read_to_string(&chrome).unwrap()).unwrap();
     let rows = trace["traceEvents"].as_array().unwrap().iter().filter(|event| event["ph"] == "X").count();
     assert_eq!(rows, spans);
-    drive(&page, spans);
+    drive(&page, &lines);
 }
 
 /// Operates the page in a browser, if there is one.
-fn drive(page: &str, spans: usize) {
+fn drive(page: &str, lines: &[Value]) {
     let Some(log) = browse(page, include_str!("record/page.js")) else { return };
     assert_eq!(log.get("error"), None);
-    assert_eq!(log["spans"], spans.to_string());
+    check_rows(&log, lines);
     for step in [
+        "tall",
         "stepped",
         "zoomed",
         "moved",
@@ -171,17 +173,111 @@ fn drive(page: &str, spans: usize) {
         "helped",
         "led",
         "filtered",
+        "arguments",
         "nested",
         "named",
         "marked",
         "collapsed",
         "in sight",
         "kernels",
+        "explained",
         "recalled",
     ] {
         assert_eq!(log[step], "true", "{step}");
     }
     assert_eq!(log["views"], "functions kernels memory errors keys");
+}
+
+/// A row of the page: its kind, process, and thread or stream.
+type Row = (String, u64, u64);
+
+/// Number of spans of each row, sum of their durations, and time in which at least one ran.
+fn rows(lines: &[Value]) -> BTreeMap<Row, [u64; 3]> {
+    let mut spans: BTreeMap<Row, Vec<(u64, u64)>> = BTreeMap::new();
+    for line in lines.iter().filter(|line| line["type"] == "span") {
+        let number = |key: &str| line[key].as_u64().unwrap();
+        let (kind, tid) = match number("tid") {
+            tid @ ..0x4000_0000 if line["args"]["category"] == "nvtx" => ("n", tid),
+            tid @ ..0x4000_0000 => ("t", tid),
+            tid => ("s", tid & 0xffff),
+        };
+        let times = spans.entry((kind.into(), number("pid"), tid)).or_default();
+        times.push((number("ts"), number("ts") + number("dur")));
+    }
+    let sums = |times: &mut Vec<(u64, u64)>| {
+        times.sort_unstable();
+        let (mut busy, mut until) = (0, 0);
+        for (start, end) in times.iter() {
+            busy += end.saturating_sub(until.max(*start));
+            until = until.max(*end);
+        }
+        [times.len() as u64, times.iter().map(|(start, end)| end - start).sum(), busy]
+    };
+    spans.iter_mut().map(|(row, times)| (row.clone(), sums(times))).collect()
+}
+
+/// The page has every span, and its rows are as busy as those of the recording.
+fn check_rows(log: &HashMap<String, String>, lines: &[Value]) {
+    let spans = lines.iter().filter(|line| line["type"] == "span").count();
+    assert_eq!(log["spans"], spans.to_string());
+    let check: Vec<Value> = serde_json::from_str(&log["check"]).unwrap();
+    let row = |row: &Value| {
+        let number = |key: &str| row[key].as_u64().unwrap();
+        let key = (row["kind"].as_str().unwrap().to_owned(), number("pid"), number("tid"));
+        (key, ["count", "total", "busy"].map(number))
+    };
+    let found: BTreeMap<Row, [u64; 3]> = check.iter().map(row).collect();
+    assert_eq!(found, rows(lines));
+}
+
+/// Kernels of two streams that overlap, graphs whose kernels overlap in a stream, calls in calls, NVTX ranges, a counter.
+#[test]
+fn rows_of_the_page_are_as_busy_as_the_recording() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (recording, page) = (path("t.jsonl"), path("t.html"));
+    let mut out = String::from("{\"type\":\"run\",\"format\":1,\"boot_ns\":0,\"wall_ns\":\"0\"}\n");
+    out += "{\"type\":\"schema\",\"id\":0,\"fields\":[[\"category\",\"string\"]]}\n";
+    out += "{\"type\":\"schema\",\"id\":1,\"fields\":[[\"kernel\",\"string\"],[\"corr\",\"uint64\"]]}\n";
+    let mut id = 0;
+    let mut span = |ts: u64, dur: u64, tid: u64, name: &str, more: &str| {
+        id += 1;
+        let site = if tid < 0x4000_0000 {
+            format!("\"func\":\"{name}\",\"api\":\"{name}\"")
+        } else {
+            "\"probe\":\"gpu:kernel\"".into()
+        };
+        out += &format!(
+            "{{\"type\":\"span\",\"ts\":{ts},\"dur\":{dur},\"pid\":1,\"tid\":{tid},\"comm\":\"a\",\"name\":\"{name}\",{site},\"id\":\"{id:#x}\",\"status\":\"ok\"{more}}}\n"
+        );
+        id
+    };
+    for at in 0..5000u64 {
+        let (start, tid) = (10_000 + at * 1000, 1 + at % 3);
+        let launch = format!(",\"schema\":1,\"args\":{{\"kernel\":\"fill\",\"corr\":{at}}}");
+        let launch = span(start + 100, 200 + at % 7, tid, "cuLaunchKernel", &launch);
+        span(start, 500 + at % 11, tid, "cudaLaunchKernel", "");
+        let stream = (1 << 30) + 7 + at % 2;
+        span(start + 600, 1500 + at % 900, stream, "fill", &format!(",\"launch\":\"{launch:#x}\""));
+        if at % 50 == 0 {
+            span(start - 50, 40_000, tid, "step", ",\"schema\":0,\"args\":{\"category\":\"nvtx\"}");
+        }
+    }
+    out += "{\"type\":\"counter\",\"ts\":20000,\"pid\":1,\"tid\":1,\"name\":\"queue\",\"value\":3}\n";
+    std::fs::write(&recording, out + "{\"type\":\"end\",\"dropped\":0}\n").unwrap();
+    let report = cudatrace(&["report", &recording, "--html", &page]);
+    assert!(report.status.success(), "{}", text(&report.stderr));
+    let html = std::fs::read_to_string(&page).unwrap();
+    let lines = lines(Path::new(&recording));
+    assert!(html.contains(&format!("\"spans\":{},", 15_100)) && lines.len() > 15_100);
+    let Some(log) = browse(&page, include_str!("record/rows.js")) else { return };
+    assert_eq!(log.get("error"), None);
+    check_rows(&log, &lines);
+    assert_eq!(log["groups"], "GPU 0, counters, a 1");
+    assert_eq!(log["rows"], "stream 7, stream 8, queue, NVTX of 1, a 1, NVTX of 2, a 2, NVTX of 3, a 3");
+    for step in ["drawn", "kernels", "idle", "launched"] {
+        assert_eq!(log[step], "true", "{step}");
+    }
 }
 
 /// A recording with more threads than a canvas can show, each with a call.
@@ -278,7 +374,20 @@ fn the_work_of_the_gpu_is_recorded_with_its_launches() {
     assert!(tables.contains("KERNEL (time on the GPU)") && tables.contains("GPU 0 stream "), "{tables}");
     let Some(log) = browse(&page, include_str!("record/gpu.js")) else { return };
     assert_eq!(log.get("error"), None);
-    for step in ["told", "arrived", "same kernel", "returned", "table", "card"] {
+    check_rows(&log, &lines);
+    let steps = [
+        "told",
+        "arrived",
+        "same kernel",
+        "returned",
+        "explained",
+        "table",
+        "card",
+        "streams",
+        "apart",
+        "idle",
+    ];
+    for step in steps {
         assert_eq!(log[step], "true", "{step}");
     }
 }

@@ -1,0 +1,31 @@
+// Looks at the rows of a recording with kernels that overlap: what is drawn of them, busy and idle time, launches.
+const log = [];
+const say = (what, how) => log.push(`${what}: ${how}`);
+window.onerror = (message) => say("error", message);
+async function use() {
+  say("spans", spans.count);
+  say("check", JSON.stringify(cudatraceCheck()));
+  say("groups", groups.map((group) => group.title).join(", "));
+  say("rows", groups.flatMap((group) => group.rows.map((row) => row.label)).join(", "));
+  // Pixels of a row with the colour of its class, by column, from the lowest line of its first track.
+  timeline.paint();
+  const canvas = document.getElementById("canvas"), lanes = document.getElementById("lanes");
+  const pixelsOf = (row) => {
+    const top = row.y - lanes.scrollTop, high = (row.height - 4) / row.tracks.length;
+    const { data } = canvas.getContext("2d").getImageData(0, Math.floor(top + high - 4), canvas.width, 1);
+    return new Uint32Array(data.buffer).slice(220);
+  };
+  const stream = groups[0].rows[0], filled = pixelsOf(stream).filter((pixel) => pixel === theme.strong[KERNEL]).length;
+  say("drawn", filled > (canvas.width - 220) * 0.9);
+  // Kernels of two streams overlap: the device is busy while one of them runs.
+  const [device] = deviceUse(0, DATA.length), busy = busyPairs(groups[0].rows.flatMap((row) => row.tracks));
+  let sum = 0;
+  for (let i = 0; i < busy.length; i += 2) sum += busy[i + 1] - busy[i];
+  say("kernels", device.kernels === sum && device.busy === sum && sum < cudatraceCheck().filter((row) => row.kind === "s").reduce((sum, row) => sum + row.busy, 0));
+  say("idle", device.idle === DATA.length - sum);
+  const works = Array.from({ length: spans.count }, (_, i) => i).filter(isWork);
+  say("launched", works.length === 5000 && works.every((i) => labelOf(spans.launch[i] - 1) === nameOf(i) && nameOf(spans.launch[i] - 1) === "cuLaunchKernel" && worksOf(spans.launch[i] - 1)[0] === i));
+}
+opened.then(use).catch((error) => say("error", error.stack)).then(() => {
+  document.body.append(Object.assign(document.createElement("pre"), { id: "log", textContent: log.join("\n") }));
+});
