@@ -9,7 +9,7 @@ async function use() {
   say("spans", spans.count);
   say("check", JSON.stringify(cudatraceCheck()));
   const all = Array.from({ length: spans.count }, (_, i) => i);
-  const launch = all.find((i) => nameOf(i) === "cuLaunchKernel" && !spans.launch[i] && worksOf(i).length === 1);
+  const launch = all.find((i) => nameOf(i) === "cuLaunchKernel" && launchOf(i) === null && worksOf(i).length === 1);
   timeline.choose(launch);
   say("told", / later, for /.test(details()));
   press("g");
@@ -18,7 +18,7 @@ async function use() {
   say("same kernel", nameOf(there) === labelOf(launch));
   document.querySelector("#details button").click();
   say("returned", timeline.selected() === launch);
-  const other = all.find((i) => !partnersOf(i).length && !isWork(i));
+  const other = all.find((i) => !partnersOf(i).length && nameOf(i).startsWith("cuMem"));
   timeline.choose(other);
   press("g");
   say("explained", timeline.selected() === other && /^(This call|No work)/.test(status()));
@@ -39,6 +39,6 @@ async function use() {
   const use = deviceUse(0, DATA.length)[0], device = groups[0];
   say("idle", tables.has("Devices") && Math.abs(use.idle + use.busy - DATA.length) < 1 && use.kernels <= use.busy && use.longest > 0 && device.kind === "device");
 }
-opened.then(use).catch((error) => say("error", error.stack)).then(() => {
+linked.then(use).catch((error) => say("error", error.stack)).then(() => {
   document.body.append(Object.assign(document.createElement("pre"), { id: "log", textContent: log.join("\n") }));
 });

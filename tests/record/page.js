@@ -129,6 +129,6 @@ async function use() {
   recall();
   say("recalled", !document.getElementById("memory").hidden && search.value === "cuMem");
 }
-opened.then(use).catch((error) => say("error", error.stack)).then(() => {
+linked.then(use).catch((error) => say("error", error.stack)).then(() => {
   document.body.append(Object.assign(document.createElement("pre"), { id: "log", textContent: log.join("\n") }));
 });

@@ -24,8 +24,8 @@ async function use() {
   say("kernels", device.kernels === sum && device.busy === sum && sum < cudatraceCheck().filter((row) => row.kind === "s").reduce((sum, row) => sum + row.busy, 0));
   say("idle", device.idle === DATA.length - sum);
   const works = Array.from({ length: spans.count }, (_, i) => i).filter(isWork);
-  say("launched", works.length === 5000 && works.every((i) => labelOf(spans.launch[i] - 1) === nameOf(i) && nameOf(spans.launch[i] - 1) === "cuLaunchKernel" && worksOf(spans.launch[i] - 1)[0] === i));
+  say("launched", works.length === 5000 && works.every((i) => labelOf(launchOf(i)) === nameOf(i) && nameOf(launchOf(i)) === "cuLaunchKernel" && worksOf(launchOf(i))[0] === i));
 }
-opened.then(use).catch((error) => say("error", error.stack)).then(() => {
+linked.then(use).catch((error) => say("error", error.stack)).then(() => {
   document.body.append(Object.assign(document.createElement("pre"), { id: "log", textContent: log.join("\n") }));
 });

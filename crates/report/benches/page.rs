@@ -140,9 +140,11 @@ impl Job {
         };
         // Launches into a stream that is captured have no work.
         let is_captured = self.below(500) == 0;
-        let id = call(each, thread, func, start + outer / 2, inner, &fields, self.below(5000) == 0);
+        let parent = span_id(thread, start);
+        let (within, failed) = ((start + outer / 2, inner), self.below(5000) == 0);
+        let id = call(each, thread, func, within, &fields, failed, parent);
         let runtime = if is_copy { "cudaMemcpyAsync" } else { "cudaLaunchKernel" };
-        call(each, thread, runtime, start, inner + outer, &[], false);
+        call(each, thread, runtime, (start, inner + outer), &[], false, 0);
         self.threads[thread as usize] = start + inner + outer;
         if is_captured {
             return;
@@ -179,7 +181,15 @@ impl Job {
         if self.live.len() > 50 && self.below(2) == 0 {
             let at = self.below(self.live.len() as u64) as usize;
             let ptr = self.live.swap_remove(at);
-            _ = call(each, thread, "cuMemFree_v2", start, duration, &[("ptr", Data::Handle(ptr))], false);
+            _ = call(
+                each,
+                thread,
+                "cuMemFree_v2",
+                (start, duration),
+                &[("ptr", Data::Handle(ptr))],
+                false,
+                0,
+            );
             return;
         }
         let ptr = 0x7f00_0000_0000 + self.below(1 << 24) * 512;
@@ -187,7 +197,7 @@ impl Job {
         let bytes = 512 << self.below(16);
         let fields =
             [("bytes", Data::Uint(bytes)), ("ptr", Data::Handle(ptr)), ("kind", Data::Text("device".into()))];
-        call(each, thread, "cuMemAlloc_v2", start, duration, &fields, false);
+        call(each, thread, "cuMemAlloc_v2", (start, duration), &fields, false, 0);
         let value = Data::Uint(self.live.len() as u64);
         each(Record { kind: Kind::Counter { value }, ..record(thread, "live blocks", start + duration) });
     }
@@ -195,7 +205,7 @@ impl Job {
     fn wait(&mut self, thread: u32, each: &mut dyn FnMut(Record)) {
         let start = self.threads[thread as usize] + 500;
         let until = self.streams[0].max(start + 1000);
-        call(each, thread, "cuStreamSynchronize", start, until - start, &[], false);
+        call(each, thread, "cuStreamSynchronize", (start, until - start), &[], false, 0);
         self.threads[thread as usize] = until;
     }
 }
@@ -217,19 +227,23 @@ fn fields_of(fields: &[(&str, Data)]) -> Fields {
     fields.iter().map(|(name, value)| (Arc::from(*name), value.clone())).collect()
 }
 
+fn span_id(thread: u32, start: u64) -> u64 {
+    start * 8 + u64::from(thread)
+}
+
 fn call(
     each: &mut dyn FnMut(Record),
     thread: u32,
     name: &str,
-    start: u64,
-    duration_ns: u64,
+    (start, duration_ns): (u64, u64),
     fields: &[(&str, Data)],
     failed: bool,
+    parent_id: u64,
 ) -> u64 {
-    let span_id = start * 8 + u64::from(thread);
+    let span_id = span_id(thread, start);
     let status = if failed { Status::Error } else { Status::Ok };
     let result = failed.then(|| Data::Text("CUDA_ERROR_LAUNCH_FAILED".into()));
-    let kind = Kind::Span(Span { duration_ns, span_id, parent_id: 0, status, result, launch_id: 0 });
+    let kind = Kind::Span(Span { duration_ns, span_id, parent_id, status, result, launch_id: 0 });
     each(Record { kind, fields: fields_of(fields), ..record(thread, name, start) });
     span_id
 }

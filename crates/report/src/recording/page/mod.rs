@@ -99,18 +99,17 @@ impl Page {
         let program = PROGRAM.join("\n");
         let mut out = String::new();
         let mut rest = PAGE;
-        for (marker, text) in [("/*STYLE*/", STYLE), ("/*DATA*/", &data)] {
+        for (marker, text) in
+            [("/*STYLE*/", STYLE), ("/*DATA*/", &data), ("/*PROGRAM*/", &program), ("<!--COLUMNS-->", "")]
+        {
             rest = copy_until(&mut out, rest, marker);
             out.push_str(text);
         }
-        rest = copy_until(&mut out, rest, "<!--COLUMNS-->");
+        // The program reads the columns while the browser reads the page. Launches and arguments are not needed to draw, and come last.
         self.spans.columns(&order, first, |name, bytes| column(&mut out, name, bytes));
         self.areas.columns(first, |name, bytes| column(&mut out, name, bytes));
         self.rest.columns(first, |name, bytes| column(&mut out, name, bytes));
-        rest = copy_until(&mut out, rest, "/*PROGRAM*/");
-        out.push_str(&program);
-        // Arguments are after the program, which opens the page while the browser reads them.
-        rest = copy_until(&mut out, rest, "<!--ARGUMENTS-->");
+        column(&mut out, "launch", &self.spans.launch_column(&order));
         let arguments = self.spans.arguments(&order, self.arguments.shapes());
         self.arguments.columns(&arguments, |name, bytes| column(&mut out, name, bytes));
         out.push_str(rest);

@@ -199,7 +199,11 @@ impl Spans {
         each("gap", &columns::bytes(self.gaps(order, first).into_iter()));
         each("duration", &columns::bytes(spans().map(|span| self.durations.get(span))));
         each("kind", &columns::bytes(spans().map(|span| self.kinds.get(span))));
-        each("launch", &columns::bytes(self.launches(order).into_iter().map(u64::from)));
+    }
+
+    /// The bytes of a column that the page needs only after it has opened: for each work the call that launched it.
+    pub(super) fn launch_column(&self, order: &Order) -> Vec<u8> {
+        columns::bytes(self.launches(order).into_iter().map(u64::from))
     }
 
     /// Time from the end of the previous span to the start of each, as [`zigzag`]: shorter than starts and their differences.

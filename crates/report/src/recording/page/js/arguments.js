@@ -3,9 +3,6 @@
 const argumentColumns = new Map();
 let argumentTexts = null, ranks = null;
 
-// The columns are after the program in the page.
-const parsed = new Promise((done) => (document.readyState === "loading" ? addEventListener("DOMContentLoaded", done) : done()));
-
 // Position of each span among those with its fields.
 function rankOf(i) {
   if (!ranks) {
@@ -18,14 +15,12 @@ function rankOf(i) {
 }
 const spansOfShape = (shape) => (rankOf(0), ranks.of[shape]);
 
-async function argumentColumn(shape, at) {
-  await parsed;
+function argumentColumn(shape, at) {
   const key = `a${shape}.${at}`;
   if (!argumentColumns.has(key)) argumentColumns.set(key, exact(key, spansOfShape(shape)));
   return argumentColumns.get(key);
 }
 async function argumentText(number) {
-  await parsed;
   argumentTexts ??= texts("values", DATA.values);
   return (await argumentTexts).get(number);
 }

@@ -1,12 +1,26 @@
 // Columns of the page: base64, deflate, varints. `columns.rs` is the encoder, and has the form.
 
-// The bytes of a column. Its text is removed, so that the page does not keep it.
-async function inflated(name) {
-  const source = $("column-" + name), text = source.textContent;
-  source.remove();
-  const bytes = Uint8Array.fromBase64 ? Uint8Array.fromBase64(text) : fromBase64(text);
-  return inflate(bytes);
+// Columns come after the program: a column is complete when the next one has begun, or the page is read.
+const waiting = new Set();
+function look() {
+  for (const one of waiting) {
+    const found = $("column-" + one.name);
+    if (!found || !(found.nextElementSibling || document.readyState !== "loading")) continue;
+    waiting.delete(one);
+    one.done(found);
+  }
 }
+new MutationObserver(look).observe(document.body, { childList: true });
+document.addEventListener("DOMContentLoaded", look);
+
+// The compressed bytes of a column. Its text is removed, so that the page does not keep it.
+async function packed(name) {
+  const source = await new Promise((done) => { waiting.add({ name, done }); look(); });
+  const text = source.textContent;
+  source.textContent = "";
+  return Uint8Array.fromBase64 ? Uint8Array.fromBase64(text) : fromBase64(text);
+}
+const inflated = async (name) => inflate(await packed(name));
 
 // Reads the parts itself: `new Response(stream).arrayBuffer()` takes twice the time.
 async function inflate(bytes) {
@@ -72,9 +86,33 @@ function decode(bytes, at, out) {
 
 // A column as an array of `Type`.
 async function column(name, length, Type) {
+  const bytes = await packed(name);
+  if (bytes.length > LONG) {
+    const found = await inWorker(bytes, length, Type).catch(() => null);
+    if (found) return found;
+  }
   const out = new Type(length);
-  decode(await inflated(name), 0, out);
+  decode(await inflate(bytes), 0, out);
   return out;
+}
+
+// Columns of more bytes are decoded by workers, at the same time.
+const LONG = 1 << 20;
+// Where the browser has no workers for pages of files, the page decodes them itself.
+async function inWorker(bytes, length, Type) {
+  const receive = async ({ data: { bytes, length, type } }) => {
+    const out = new self[type](length);
+    decode(await inflate(bytes), 0, out);
+    postMessage(out, [out.buffer]);
+  };
+  const source = `"use strict"; const unzigzag = ${unzigzag}; ${inflate} ${decode} onmessage = ${receive};`;
+  const url = URL.createObjectURL(new Blob([source], { type: "text/javascript" }));
+  const worker = new Worker(url);
+  return new Promise((done, fail) => {
+    worker.onmessage = (event) => done(event.data);
+    worker.onerror = worker.onmessageerror = fail;
+    worker.postMessage({ bytes, length, type: Type.name });
+  }).finally(() => { worker.terminate(); URL.revokeObjectURL(url); });
 }
 
 // A column of numbers of 32 bits; an array of wider ones if `most`, the largest number, needs it.

@@ -134,18 +134,20 @@ function paintCurve(frame, { times, values, least, most }, top, bottom) {
   }
 }
 
-// Bins of spans that the page does not have one by one: hatched, so that they are not taken for spans.
+// Bins of spans that the page does not have one by one: hatched, so that they are not taken for spans. Several bins in a pixel are its
+// mean.
 function paintBins(frame, bins, top, bottom) {
-  const { from, scale, left, width } = frame, height = bottom - top;
+  const { from, scale, left, width } = frame, height = bottom - top, least = Math.ceil(2 * frame.ratio);
+  const shares = new Float64Array(width), begun = new Uint8Array(width);
   for (let at = firstWith(0, bins.length, (at) => bins[at].end > from); at < bins.length; at++) {
-    const { start, end, share, spans: begun } = bins[at];
-    const [a, b] = [start, end].map((t) => left + Math.floor((t - from) * scale));
-    if (a >= width) return;
-    if (!share && !begun) continue;
-    const tall = Math.max(Math.ceil(2 * frame.ratio), Math.round(share * height));
-    for (let x = Math.max(a, left); x < Math.min(Math.max(b, a + 1), width); x++)
-      if (x % 3 || b - a < 3) fillColumn(frame, x, bottom - tall, bottom, theme.pixels.soft);
+    const { start, end, share, spans } = bins[at], [a, b] = [start, end].map((t) => left + (t - from) * scale);
+    if (a >= width) break;
+    for (let x = Math.max(Math.floor(a), left); x < Math.min(b, width); x++) {
+      shares[x] += (Math.min(b, x + 1) - Math.max(a, x)) * share;
+      if (share || spans) begun[x] = 1;
+    }
   }
+  for (let x = left; x < width; x++) if (begun[x] && x % 3) fillColumn(frame, x, bottom - Math.max(least, Math.round(Math.min(shares[x], 1) * height)), bottom, theme.pixels.soft);
 }
 
 // Widths of texts, by text.

@@ -71,8 +71,9 @@ async function openPage() {
   recall();
   timeline.paint();
 }
-// Scripts that use the page wait for it.
-const opened = openPage().catch((error) => {
-  $("loading").textContent = error.message;
+const failed = (error) => {
+  $("warnings").append(element("div", `The page cannot be read: ${error.message}`));
   throw error;
-});
+};
+// Scripts that use the page wait for these: it is open, and launches are read.
+const opened = openPage().catch(failed), linked = opened.then(loadLaunches).then(timeline.reselect).catch(failed);

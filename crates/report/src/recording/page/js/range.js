@@ -31,20 +31,22 @@ function spansWithin(list, from, to, key) {
   return [...found.values()];
 }
 
-// Kernels and work of each device: busy and idle time, and the longest time without work.
+// Kernels and work of each device: busy and idle time, and the longest time without work. `isPart` if there are spans that the page has
+// only as density: busy time is a lower bound then, and idle time an upper one.
 function deviceUse(from, to) {
-  return groups.filter((group) => group.kind === "device").map(({ title, kernels, work }) => {
+  return groups.filter((group) => group.kind === "device").map((group) => {
+    const { title, kernels, bins } = group, work = group.work();
     let longest = 0, longestAt = from, last = from;
     const gap = (start) => { if (start - last > longest) [longest, longestAt] = [start - last, last]; };
     for (let i = Math.max(work.at(from), work.first); i < work.end && work.start[i] < to; i++) {
       const end = work.start[i] + work.length[i];
       if (end <= from) continue;
       gap(work.start[i]);
-      last = end;
+      last = Math.max(end, from);
     }
     gap(to);
-    const busy = work.busy(from, to);
-    return { title, kernels: kernels.busy(from, to), busy, idle: to - from - busy, longest, longestAt };
+    const busy = work.busy(from, to), isPart = bins.some((bin) => bin.end > from && bin.start < to);
+    return { title, kernels: kernels.busy(from, to), busy, idle: to - from - busy, longest, longestAt, isPart };
   });
 }
 
@@ -54,14 +56,17 @@ function rangeTables(place, from, to) {
   const use = deviceUse(from, to);
   if (use.length) {
     place.append(element("h2", "Devices"));
-    const gap = ({ longest, longestAt }) => {
+    const gap = ({ longest, longestAt, isPart }) => {
+      if (isPart) return "not known";
       const made = element("button", time(longest), { class: "link", title: "Show it" });
       made.onclick = () => timeline.look(longestAt - longest * 0.1, longestAt + longest * 1.1);
       made.sort = longest;
       return made;
     };
+    const bound = (word, of, cell) => (of.isPart ? { ...cell, text: `${word} ${cell.text}` } : cell);
     table(place, ["device", "kernels ran", "kernels %", "any work", "work %", "idle", "idle %", "longest idle time"],
-      use.map((of) => [of.title, nsCell(of.kernels), share(of.kernels, all), nsCell(of.busy), share(of.busy, all), nsCell(of.idle), share(of.idle, all), gap(of)]));
+      use.map((of) => [of.title, ...[of.kernels, of.busy].flatMap((ns) => [bound("at least", of, nsCell(ns)), bound("at least", of, share(ns, all))]),
+        bound("at most", of, nsCell(of.idle)), bound("at most", of, share(of.idle, all)), gap(of)]));
   }
   const streams = rows.filter((row) => row.kind === "s"), threads = rows.filter((row) => row.kind === "t"), ranges = rows.filter((row) => row.kind === "n");
   const work = spansWithin(streams, from, to, (i) => spans.kind[i]);

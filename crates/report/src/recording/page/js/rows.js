@@ -21,7 +21,9 @@ async function loadRows() {
     const kernels = busyPairs(tracks, (of) => of === KERNEL), others = busyPairs(tracks, (of) => of !== KERNEL);
     const processes = new Set(own.map((row) => row.pid)).size;
     for (const row of own) row.label = processes > 1 ? `${streamName(row)} of ${row.pid}` : streamName(row);
-    groups.push({ kind: "device", title: name, rows: own, unit: "stream", kernels: Series.from(kernels), copies: Series.from(others), work: Series.from(unionOf(kernels, others)) });
+    let work = null;
+    const group = { kind: "device", title: name, rows: own, unit: "stream", kernels: Series.from(kernels), copies: Series.from(others), bins: joinedBins(own), work: () => (work ??= Series.from(unionOf(kernels, others))) };
+    groups.push(group);
   });
   const curves = await loadCurves();
   if (curves.length) groups.push({ kind: "curves", title: curves.every((row) => row.kind === "memory") ? "memory" : curves.some((row) => row.kind === "memory") ? "memory and counters" : "counters", rows: curves, unit: "curve" });
@@ -51,6 +53,17 @@ async function loadBins() {
     rows[row[i]].bins ??= [];
     rows[row[i]].bins.push({ start: start + bin[i] * width, end: start + (bin[i] + 1) * width, share: Math.min(busy[i] / width, 1), busy: busy[i], spans: begun[i] });
   }
+}
+
+// Bins of all rows of a group: their work may overlap, so that the shares are upper bounds.
+function joinedBins(list) {
+  const found = new Map();
+  for (const bin of list.flatMap((row) => row.bins ?? [])) {
+    const sum = found.get(bin.start);
+    if (sum) Object.assign(sum, { busy: sum.busy + bin.busy, spans: sum.spans + bin.spans, share: Math.min(sum.share + bin.share, 1) });
+    else found.set(bin.start, { ...bin });
+  }
+  return [...found.values()].sort((a, b) => a.start - b.start);
 }
 
 // Curves of memory and counters.

@@ -86,19 +86,21 @@ const LEVELS = [];
 // Summaries of 16 spans, of 16 summaries, and so on: the class with the most time, and its time. They give the colour of a pixel with
 // many spans. A summary that begins in one track and ends in another is not used, since only whole ones within a pixel are.
 function summarize() {
-  const { count, kind, length } = spans;
-  let [size, classAt, timeAt] = [count, (i) => kinds.class[kind[i]], (i) => length[i] + 1];
-  const sums = new Float64Array(DATA.classes.length);
-  while (size > 16) {
-    const blocks = size >>> 4, best = new Uint8Array(blocks), most = new Float32Array(blocks);
-    for (let block = 0; block < blocks; block++) {
-      sums.fill(0);
-      for (let i = block << 4; i < (block + 1) << 4; i++) sums[classAt(i)] += timeAt(i);
-      for (let of = 0; of < sums.length; of++) if (sums[of] > most[block]) { most[block] = sums[of]; best[block] = of; }
+  const classes = Uint8Array.from(spans.kind, (kind) => kinds.class[kind]);
+  summary(classes, spans.length, 1);
+  while (LEVELS.at(-1).best.length > 16) summary(LEVELS.at(-1).best, LEVELS.at(-1).most, 0);
+}
+// Adds a level: `more` is added to each time, so that spans without one count.
+function summary(classes, times, more) {
+  const blocks = classes.length >>> 4, best = new Uint8Array(blocks), most = new Float32Array(blocks), sums = new Float64Array(DATA.classes.length);
+  for (let block = 0, i = 0; block < blocks; block++) {
+    sums.fill(0);
+    for (const end = i + 16; i < end; i++) {
+      const sum = (sums[classes[i]] += times[i] + more);
+      if (sum > most[block]) { most[block] = sum; best[block] = classes[i]; }
     }
-    LEVELS.push({ best, most });
-    [size, classAt, timeAt] = [blocks, (i) => best[i], (i) => most[i]];
   }
+  LEVELS.push({ best, most });
 }
 
 const classSums = new Float64Array(DATA.classes.length);

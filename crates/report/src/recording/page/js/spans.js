@@ -8,13 +8,14 @@ const kinds = {};
 let names = null;
 
 async function loadSpans() {
-  names = await texts("names", DATA.names);
-  for (const [key, Type] of [["name", Uint32Array], ["label", Uint32Array], ["class", Uint8Array], ["failed", Uint8Array], ["result", Uint32Array], ["shape", Uint32Array]])
-    kinds[key] = await column("kind-" + key, DATA.span_kinds, Type);
-  spans.length = await numbers("duration", spans.count, DATA.longest);
-  spans.start = await column("gap", spans.count, Float64Array);
-  spans.kind = await column("kind", spans.count, DATA.span_kinds > 0xffff ? Uint32Array : Uint16Array);
-  spans.launch = await column("launch", spans.count, Uint32Array);
+  const ofKinds = [["name", Uint32Array], ["label", Uint32Array], ["class", Uint8Array], ["failed", Uint8Array], ["result", Uint32Array], ["shape", Uint32Array]];
+  await Promise.all([
+    texts("names", DATA.names).then((all) => (names = all)),
+    ...ofKinds.map(async ([key, Type]) => (kinds[key] = await column("kind-" + key, DATA.span_kinds, Type))),
+    column("gap", spans.count, Float64Array).then((gaps) => (spans.start = gaps)),
+    numbers("duration", spans.count, DATA.longest).then((durations) => (spans.length = durations)),
+    column("kind", spans.count, DATA.span_kinds > 0xffff ? Uint32Array : Uint16Array).then((of) => (spans.kind = of)),
+  ]);
   // Duration of the spans before each one on its track.
   spans.before = new Float64Array(spans.count);
   const { start, length, kind, before } = spans, failed = [];
@@ -57,19 +58,19 @@ const trackOf = (i) => spans.tracks[firstWith(0, spans.tracks.length, (at) => sp
 const rowOf = (i) => rows[trackOf(i).row];
 const isWork = (i) => rowOf(i).kind === "s";
 
-// Work by the call that launched it: positions in `list` from `first[call]` to `first[call + 1]`. Made for the first selected call.
+// The call that launched each work, from 1, and 0 for other spans; and work by call: positions in `list` from `first[call]` to
+// `first[call + 1]`. Both are read after the page has opened.
 let launched = null;
-function worksOf(call) {
-  if (!launched) {
-    const first = new Uint32Array(spans.count + 2), { launch } = spans;
-    let all = 0;
-    for (let i = 0; i < spans.count; i++) if (launch[i]) { first[launch[i] + 1]++; all++; }
-    for (let i = 1; i < first.length; i++) first[i] += first[i - 1];
-    const list = new Uint32Array(all);
-    for (let i = 0; i < spans.count; i++) if (launch[i]) list[first[launch[i]]++] = i;
-    launched = { first, list };
-  }
-  return launched.list.subarray(launched.first[call], launched.first[call + 1]);
+async function loadLaunches() {
+  const launch = await column("launch", spans.count, Uint32Array), first = new Uint32Array(spans.count + 2);
+  let all = 0;
+  for (let i = 0; i < spans.count; i++) if (launch[i]) { first[launch[i] + 1]++; all++; }
+  for (let i = 1; i < first.length; i++) first[i] += first[i - 1];
+  const list = new Uint32Array(all);
+  for (let i = 0; i < spans.count; i++) if (launch[i]) list[first[launch[i]]++] = i;
+  launched = { launch, first, list };
 }
+const launchOf = (i) => (launched && launched.launch[i] ? launched.launch[i] - 1 : null);
+const worksOf = (call) => (launched ? launched.list.subarray(launched.first[call], launched.first[call + 1]) : []);
 // The launch of work, or the work of a launch.
-const partnersOf = (i) => (spans.launch[i] ? [spans.launch[i] - 1] : worksOf(i));
+const partnersOf = (i) => (launchOf(i) === null ? worksOf(i) : [launchOf(i)]);

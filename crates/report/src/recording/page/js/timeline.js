@@ -115,6 +115,7 @@ const timeline = (() => {
     const [top, bottom] = [y(group.y), y(group.y + GROUP - 2)];
     fillPixels({ ...frame, left: 0 }, 0, frame.width, top, bottom, theme.pixels.panel);
     if (group.kind !== "device") return;
+    paintBins(frame, group.bins, top + Math.ceil(3 * frame.ratio), bottom - Math.ceil(frame.ratio));
     for (const [series, color] of [[group.copies, theme.strong[COPY]], [group.kernels, theme.strong[KERNEL]]])
       paintIntervals(frame, series, series.first, series.end, top + Math.ceil(3 * frame.ratio), bottom - Math.ceil(frame.ratio), plainLook(color));
   }
@@ -187,7 +188,7 @@ const timeline = (() => {
     const place = (i) => trackTop(trackOf(i)) + rowHeight / 2 - 1 - scroll;
     // A graph has more work than arrows could show.
     for (const other of partnersOf(selected).slice(0, 200)) {
-      const [call, work] = spans.launch[selected] ? [other, selected] : [selected, other];
+      const [call, work] = launchOf(selected) !== null ? [other, selected] : [selected, other];
       if (isHidden(rowOf(call)) || isHidden(rowOf(work))) continue;
       const [left, top, right, bottom] = [x(spans.start[call]), place(call), x(spans.start[work]), place(work)];
       g.beginPath(); g.moveTo(left, top);
@@ -213,7 +214,7 @@ const timeline = (() => {
   }
   function overviewBusy(wide) {
     const sums = new Float64Array(wide), slice = all / wide, devices = groups.filter((group) => group.kind === "device");
-    const list = devices.length ? devices.map((group) => group.work) : spans.tracks.filter((track) => track.depth === 0).map((track) => new Series(spans.start, spans.length, spans.before, track.first, track.end));
+    const list = devices.length ? devices.flatMap((group) => [group.kernels, group.copies]) : spans.tracks.filter((track) => track.depth === 0).map((track) => new Series(spans.start, spans.length, spans.before, track.first, track.end));
     for (const series of list) {
       if (series.end - series.first > wide) {
         for (let at = 0, last = 0; at < wide; at++) { const until = series.busyUntil((at + 1) * slice); sums[at] += until - last; last = until; }
@@ -224,7 +225,11 @@ const timeline = (() => {
         for (let at = Math.floor(a); at <= Math.min(Math.floor(b), wide - 1); at++) sums[at] += Math.max(Math.min(b, at + 1) - Math.max(a, at), 0.001) * slice;
       }
     }
-    for (const row of rows) for (const bin of row.bins ?? []) for (let at = Math.max(Math.floor(bin.start / slice), 0); at <= Math.min(Math.floor(bin.end / slice), wide - 1); at++) sums[at] += bin.share * slice;
+    const bins = devices.length ? devices.flatMap((group) => group.bins) : rows.flatMap((row) => row.bins ?? []);
+    for (const { start, end, share } of bins) {
+      const [a, b] = [start / slice, end / slice];
+      for (let at = Math.max(Math.floor(a), 0); at <= Math.min(Math.floor(b), wide - 1); at++) sums[at] += Math.max(Math.min(b, at + 1) - Math.max(a, at), 0) * share * slice;
+    }
     return sums;
   }
 
@@ -259,7 +264,7 @@ const timeline = (() => {
     if (list.length) {
       const other = list[0], delay = Math.abs(spans.start[other] - spans.start[i]);
       const more = list.length > 1 ? `, the first of ${count(list.length)}` : "";
-      const text = spans.launch[i] ? `launched ${time(delay)} before` : `ran ${time(delay)} later, for ${time(spans.length[other])}${more}`;
+      const text = launchOf(i) !== null ? `launched ${time(delay)} before` : `ran ${time(delay)} later, for ${time(spans.length[other])}${more}`;
       const button = element("button", text, { title: "Show it (g)" });
       button.onclick = () => select(other, true);
       details.append(" ", button);
@@ -282,12 +287,21 @@ const timeline = (() => {
     if (top < box.scrollTop + AXIS || top + rowHeight > box.scrollTop + tall) box.scrollTop = Math.max(row.y - AXIS - GROUP, 0);
   }
 
+  // Calls in a call, on the tracks below: a call of the runtime has the driver's launch in it.
+  function* callsWithin(i) {
+    const track = trackOf(i);
+    if (isWork(i)) return;
+    for (const inner of rows[track.row].tracks.filter((inner) => inner.depth > track.depth))
+      for (let at = firstWith(inner.first, inner.end, (at) => spans.start[at] >= spans.start[i]), tries = 0; at < inner.end && spans.start[at] < endOf(i) && tries < 1000; at++, tries++) yield at;
+  }
+
   // From a launch to its work and back. The status says why a span has none.
   const LAUNCH = DATA.classes.indexOf("launch");
   function cross() {
     if (selected === null) return status("Select a launch or work of a GPU first: click it, or press n.");
-    const [partner] = partnersOf(selected);
-    if (partner !== undefined) return select(partner, true);
+    if (!launched) return status("The launches are still being read.");
+    const call = [selected, ...callsWithin(selected)].find((i) => partnersOf(i).length);
+    if (call !== undefined) return select(partnersOf(call)[0], true);
     const noStreams = !rows.some((row) => row.kind === "s");
     if (isWork(selected)) status("The call that launched this work is not in the recording.");
     else if (noStreams) status("The recording has no work of a GPU: `record --gpu` records it.");
@@ -419,7 +433,8 @@ const timeline = (() => {
     const t = timeAt(event);
     if (group?.kind === "device") {
       const slack = (to - from) / (width - margin), [a, b] = isInMargin(event) ? [from, to] : [t - slack * 10, t + slack * 10];
-      return `${group.title}: kernels ran for ${percent(group.kernels.busy(a, b), b - a)}, any work for ${percent(group.work.busy(a, b), b - a)} of ${time(b - a)}`;
+      const more = group.bins.some((bin) => bin.end > a && bin.start < b) ? "; without the spans that the page has as density" : "";
+      return `${group.title}: kernels ran for ${percent(group.kernels.busy(a, b), b - a)}, any work for ${percent(group.work().busy(a, b), b - a)} of ${time(b - a)}${more}`;
     }
     if (!row) return null;
     if (isInMargin(event)) {
@@ -492,5 +507,7 @@ const timeline = (() => {
     select(null);
     resize();
   }
-  return { resize, paint, look, zoom, move, scroll, step, nest, cross, find, fill, clear, select, markArea, search: startSearch, choose: (i) => i < spans.count && select(i, true), all: () => look(0, all), view: () => [from, to], selected: () => selected };
+  // The details of a span that was selected by the address, when more of the page is read.
+  const reselect = () => selected !== null && select(selected, false);
+  return { resize, paint, reselect, look, zoom, move, scroll, step, nest, cross, find, fill, clear, select, markArea, search: startSearch, choose: (i) => i < spans.count && select(i, true), all: () => look(0, all), view: () => [from, to], selected: () => selected };
 })();
