@@ -253,7 +253,8 @@ fn rows_of_the_page_are_as_busy_as_the_recording() {
         id
     };
     for at in 0..5000u64 {
-        let (start, tid) = (10_000 + at * 1000, 1 + at % 3);
+        // A pause after each 100 launches is longer than a pixel.
+        let (start, tid) = (10_000 + at * 1000 + at / 100 * 70_000, 1 + at % 3);
         let launch = format!(",\"schema\":1,\"args\":{{\"kernel\":\"fill\",\"corr\":{at}}}");
         let launch = span(start + 100, 200 + at % 7, tid, "cuLaunchKernel", &launch);
         span(start, 500 + at % 11, tid, "cudaLaunchKernel", "");
@@ -275,7 +276,7 @@ fn rows_of_the_page_are_as_busy_as_the_recording() {
     check_rows(&log, &lines);
     assert_eq!(log["groups"], "GPU 0, counters, a 1");
     assert_eq!(log["rows"], "stream 7, stream 8, queue, NVTX of 1, a 1, NVTX of 2, a 2, NVTX of 3, a 3");
-    for step in ["drawn", "kernels", "idle", "launched"] {
+    for step in ["drawn", "heights", "kernels", "idle", "launched"] {
         assert_eq!(log[step], "true", "{step}");
     }
 }

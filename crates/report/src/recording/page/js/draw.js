@@ -68,7 +68,7 @@ function paintIntervals(frame, { start, length, before }, first, end, top, botto
     // A long span that begins in this pixel is a box of its own.
     if (low - 1 > i && length[low - 1] * scale >= 2) low--;
     const last = low - 1, over = Math.max(start[last] + length[last] - next, 0);
-    const busy = before[last] + length[last] - before[i] - over + (carryAt === x ? carry : 0);
+    const busy = before[last] + length[last] - before[i] - over + (carryAt === x && carry > 0 ? carry : 0);
     color = look.column(i, low);
     paint(x, busy, color);
     if (look.match) {
