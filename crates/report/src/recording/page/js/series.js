@@ -86,7 +86,8 @@ const LEVELS = [];
 // Summaries of 16 spans, of 16 summaries, and so on: the class with the most time, and its time. They give the colour of a pixel with
 // many spans. A summary that begins in one track and ends in another is not used, since only whole ones within a pixel are.
 function summarize() {
-  const classes = Uint8Array.from(spans.kind, (kind) => kinds.class[kind]);
+  const classes = new Uint8Array(spans.count);
+  for (let i = 0; i < spans.count; i++) classes[i] = kinds.class[spans.kind[i]];
   summary(classes, spans.length, 1);
   while (LEVELS.at(-1).best.length > 16) summary(LEVELS.at(-1).best, LEVELS.at(-1).most, 0);
 }
