@@ -114,7 +114,8 @@ struct Columns<'b> {
     result_value: &'b Int64Array,
     numbers: [&'b UInt64Array; NUMBERS.len()],
     kernel: Words<'b>,
-    stack: Words<'b>,
+    /// Recordings of the first versions have no stacks.
+    stack: Option<Words<'b>>,
     schema: Words<'b>,
     args: Words<'b>,
     count: &'b UInt64Array,
@@ -155,7 +156,7 @@ impl<'b> Columns<'b> {
             result_value: signed("result_value")?,
             numbers: numbers?.try_into().ok()?,
             kernel: words(KERNEL)?,
-            stack: words(STACK)?,
+            stack: words(STACK),
             schema: words("schema")?,
             args: words("args")?,
             count: long("count")?,
@@ -297,8 +298,11 @@ impl Rows {
         let schema = once(schemas, &columns.schema, row, |text| Ok(self.lines.schema_of(&parse(text)?)))?;
         let Some(schema) = schema else { return Ok(Fields::default()) };
         let args = once(args, &columns.args, row, parse)?;
-        let stack =
-            once(stacks, &columns.stack, row, |text| Ok(self.lines.data(&parse(text)?, Some("stack"))))?;
+        let data = |text: &str| Ok(self.lines.data(&parse(text)?, Some("stack")));
+        let stack = match &columns.stack {
+            Some(words) => once(stacks, words, row, data)?,
+            None => None,
+        };
         let field = |(name, ty): &(Arc<str>, String)| {
             if let Some(column) = NUMBERS.iter().position(|column| *column == &**name)
                 && let Some(number) = at(columns.numbers[column], row)

@@ -67,8 +67,9 @@ pub(super) struct Arguments {
 
 /// The name of a launched kernel, or of the span.
 pub(super) fn label(record: &Record) -> &Arc<str> {
-    match record.field("kernel") {
-        Some(Data::Text(kernel)) if !is_graph(record) => kernel,
+    match (record.field("kernel"), record.field("cause")) {
+        (Some(Data::Text(kernel)), _) if !is_graph(record) => kernel,
+        (_, Some(Data::Enum(cause))) if record.is_idle() => cause.name.as_ref().unwrap_or(&record.name),
         _ => &record.name,
     }
 }

@@ -25,7 +25,7 @@ use spans::Spans;
 use std::fmt::Write as _;
 
 use crate::export::{Kind, Record, json};
-use crate::recording::summary::{Class, Summary};
+use crate::recording::summary::Summary;
 use crate::recording::{Recording, RecordingEnd};
 
 /// Number of spans that the page has one by one.
@@ -153,5 +153,5 @@ fn header(out: &mut String, title: &str, recording: &Recording, summary: &Summar
     );
     json::list(out, summary.losses.iter(), |out, text| json::string(out, text));
     out.push_str(",\"classes\":");
-    json::list(out, Class::ALL.iter(), |out, class| json::string(out, class.name()));
+    json::list(out, spans::classes().iter(), |out, class| json::string(out, class));
 }

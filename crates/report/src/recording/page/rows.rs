@@ -16,6 +16,8 @@ const NVTX: &str = "nvtx";
 pub(super) enum RowKind {
     /// A stream of a device.
     Stream,
+    /// Times in which a device had no kernel, by their causes.
+    Idle,
     /// A thread of a process.
     Thread,
     /// NVTX ranges of a thread.
@@ -25,15 +27,21 @@ pub(super) enum RowKind {
 impl RowKind {
     fn of(record: &Record, tid: u32) -> RowKind {
         match record.field("category") {
+            _ if record.is_idle() => RowKind::Idle,
             _ if GpuStream::of_tid(tid).is_some() => RowKind::Stream,
             Some(Data::Text(category)) if &**category == NVTX => RowKind::Nvtx,
             _ => RowKind::Thread,
         }
     }
 
+    fn is_of_device(self) -> bool {
+        matches!(self, RowKind::Stream | RowKind::Idle)
+    }
+
     fn letter(self) -> char {
         match self {
             RowKind::Stream => 's',
+            RowKind::Idle => 'i',
             RowKind::Thread => 't',
             RowKind::Nvtx => 'n',
         }
@@ -107,12 +115,12 @@ impl Rows {
 
     /// Whether work on a row may overlap without one part being within the other.
     pub(super) fn is_stream(&self, row: usize) -> bool {
-        self.all[row].kind == RowKind::Stream
+        self.all[row].kind.is_of_device()
     }
 
     /// The number of the device of a stream, in all processes if it is known.
     fn device(&self, row: &Row) -> Option<(u64, u32)> {
-        let stream = GpuStream::of_tid(row.tid).filter(|_| row.kind == RowKind::Stream)?;
+        let stream = GpuStream::of_tid(row.tid).filter(|_| row.kind.is_of_device())?;
         let number = self.devices.get(&(row.pid, stream.device)).copied();
         Some((number.unwrap_or(stream.device.into()), stream.device))
     }

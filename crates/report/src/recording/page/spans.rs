@@ -22,7 +22,7 @@ struct SpanKind {
     name: u32,
     /// Number of the launched kernel's name, otherwise of the span's name.
     label: u32,
-    /// Position in [`Class::ALL`].
+    /// Position in [`classes`].
     class: u8,
     failed: bool,
     /// Number of the result of a failed call; that of the empty text for others.
@@ -57,6 +57,28 @@ struct Track {
     count: u32,
 }
 
+/// The names of the classes of spans in the page, each of which has a colour: those of all records, and the causes of idle times.
+pub(super) fn classes() -> Vec<String> {
+    let causes = causes().map(|cause| format!("{}: {cause}", Class::Idle.name()));
+    Class::ALL.iter().map(|class| class.name().to_owned()).chain(causes).collect()
+}
+
+fn causes() -> impl Iterator<Item = &'static str> {
+    cuda::gpu::words("gpu_idle").into_iter().flatten().map(|(cause, _)| *cause)
+}
+
+/// The number of a span's class in the page.
+fn page_class(record: &Record) -> u8 {
+    let class = class_of(record);
+    let cause = record.field("cause").filter(|_| class == Class::Idle).map(Data::label);
+    let cause = cause.and_then(|cause| causes().position(|known| known == cause));
+    let number = match cause {
+        Some(cause) => Class::ALL.len() + cause,
+        None => Class::ALL.iter().position(|known| *known == class).unwrap_or(0),
+    };
+    number as u8
+}
+
 /// Order of the page: the spans' positions in the recording, by track.
 #[derive(Debug, Default)]
 pub(super) struct Order {
@@ -79,7 +101,7 @@ impl Spans {
         let kind = SpanKind {
             name: self.names.number(&record.name),
             label: self.names.number(arguments::label(record)),
-            class: Class::ALL.iter().position(|known| *known == class_of(record)).unwrap_or(0) as u8,
+            class: page_class(record),
             failed: span.status == Status::Error,
             result: self.names.number_of(&failed.map_or(String::new(), Data::label)),
             shape,

@@ -2,9 +2,11 @@
 // the share of the pixel's time in which spans ran. Each pixel is one search in sorted starts, so that the time of a frame depends on
 // the number of pixels and not on that of spans.
 
-const COLORS = ["#4e79d8", "#e08a2c", "#3f9e6c", "#8c6bc4", "#7a8793", "#5fb3c4", "#a9b4bf", "#76a03a"];
+const COLORS = ["#4e79d8", "#e08a2c", "#3f9e6c", "#8c6bc4", "#7a8793", "#5fb3c4", "#a9b4bf", "#76a03a", "#c77daa", "#9aa5b1",
+  "#9aa5b1", "#e3b341", "#d9765f", "#e08a2c", "#b7a1d6", "#8fbf9f"];
 // Colours of text on these.
-const INKS = ["#fff", "#1c1206", "#fff", "#fff", "#fff", "#06202a", "#11181f", "#141d06"];
+const INKS = ["#fff", "#1c1206", "#fff", "#fff", "#fff", "#06202a", "#11181f", "#141d06", "#1f0f18", "#11181f",
+  "#11181f", "#1c1206", "#1c1206", "#1c1206", "#11181f", "#11181f"];
 const FAILED = "#d64541";
 // Classes have the order of `DATA.classes`; a copy on a device has the colour of a copy.
 const COPY = DATA.classes.indexOf("copy, fill");

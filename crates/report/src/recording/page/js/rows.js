@@ -5,8 +5,9 @@ const rows = DATA.rows.map(([kind, pid, tid, comm, program, device], number) => 
 const groups = [];
 
 // Names of a row: in the margin, and in sentences.
-const streamName = (row) => (row.tid === 0xffff ? "other streams" : `stream ${row.tid}`);
-const placeOf = (row) => (row.kind === "s" ? `${row.device === undefined ? "" : DATA.devices[row.device] + " "}${streamName(row)} of ${row.pid}` : `${row.comm} ${row.pid}/${row.tid}`);
+const streamName = (row) => (row.kind === "i" ? "without kernel" : row.tid === 0xffff ? "other streams" : `stream ${row.tid}`);
+const isOfDevice = (row) => row.kind === "s" || row.kind === "i";
+const placeOf = (row) => (isOfDevice(row) ? `${row.device === undefined ? "" : DATA.devices[row.device] + " "}${streamName(row)} of ${row.pid}` : `${row.comm} ${row.pid}/${row.tid}`);
 // Words that a search finds spans of a row by.
 const wordsOf = (row) => `${row.program} ${placeOf(row)}`;
 
@@ -14,25 +15,26 @@ async function loadRows() {
   for (const track of spans.tracks) rows[track.row].tracks.push(track);
   await loadBins();
   const used = rows.filter((row) => row.tracks.length || row.bins);
-  const streams = used.filter((row) => row.kind === "s");
+  const streams = used.filter((row) => row.kind === "s"), idle = used.filter((row) => row.kind === "i");
   const byNumber = (a, b) => a.pid - b.pid || a.tid - b.tid || (a.kind === "n" ? -1 : 1);
   DATA.devices.forEach((name, device) => {
     const own = streams.filter((row) => row.device === device).sort(byNumber), tracks = own.flatMap((row) => row.tracks);
     const kernels = busyPairs(tracks, (of) => of === KERNEL), others = busyPairs(tracks, (of) => of !== KERNEL);
     const processes = new Set(own.map((row) => row.pid)).size;
-    for (const row of own) row.label = processes > 1 ? `${streamName(row)} of ${row.pid}` : streamName(row);
+    const gaps = idle.filter((row) => row.device === device).sort(byNumber);
+    for (const row of [...own, ...gaps]) row.label = processes > 1 ? `${streamName(row)} of ${row.pid}` : streamName(row);
     let work = null;
-    const group = { kind: "device", title: name, rows: own, unit: "stream", kernels: Series.from(kernels), copies: Series.from(others), bins: joinedBins(own), work: () => (work ??= Series.from(unionOf(kernels, others))) };
+    const group = { kind: "device", title: name, rows: [...own, ...gaps], unit: "stream", kernels: Series.from(kernels), copies: Series.from(others), bins: joinedBins(own), work: () => (work ??= Series.from(unionOf(kernels, others))) };
     groups.push(group);
   });
-  const curves = await loadCurves();
-  if (curves.length) groups.push({ kind: "curves", title: curves.every((row) => row.kind === "memory") ? "memory" : curves.some((row) => row.kind === "memory") ? "memory and counters" : "counters", rows: curves, unit: "curve" });
-  const threads = used.filter((row) => row.kind !== "s").sort(byNumber);
+  const threads = used.filter((row) => !isOfDevice(row)).sort(byNumber);
   for (const [pid, own] of byKey(threads, (row) => row.pid)) {
     for (const row of own) row.label = row.kind === "n" ? `NVTX of ${row.tid}` : `${row.comm || "thread"} ${row.tid}`;
     // Names of threads are cut by the kernel, that of the program is not.
     groups.push({ kind: "process", title: `${own[0].program || "process"} ${pid}`, rows: own, unit: "thread" });
   }
+  const curves = await loadCurves();
+  if (curves.length) groups.push({ kind: "curves", title: curves.every((row) => row.kind === "memory") ? "memory" : curves.some((row) => row.kind === "memory") ? "memory and counters" : "counters", rows: curves, unit: "curve" });
   for (const group of groups) {
     group.open = true;
     for (const row of group.rows) row.group = group;
