@@ -199,6 +199,7 @@ fn rows(lines: &[Value]) -> BTreeMap<Row, [u64; 3]> {
         let (kind, tid) = match number("tid") {
             tid @ ..0x4000_0000 if line["args"]["category"] == "nvtx" => ("n", tid),
             tid @ ..0x4000_0000 => ("t", tid),
+            tid if line["probe"] == "gpu:idle" => ("i", tid & 0xffff),
             tid => ("s", tid & 0xffff),
         };
         let times = spans.entry((kind.into(), number("pid"), tid)).or_default();
@@ -274,8 +275,8 @@ fn rows_of_the_page_are_as_busy_as_the_recording() {
     let Some(log) = browse(&page, include_str!("record/rows.js")) else { return };
     assert_eq!(log.get("error"), None);
     check_rows(&log, &lines);
-    assert_eq!(log["groups"], "GPU 0, counters, a 1");
-    assert_eq!(log["rows"], "stream 7, stream 8, queue, NVTX of 1, a 1, NVTX of 2, a 2, NVTX of 3, a 3");
+    assert_eq!(log["groups"], "GPU 0, a 1, counters");
+    assert_eq!(log["rows"], "stream 7, stream 8, NVTX of 1, a 1, NVTX of 2, a 2, NVTX of 3, a 3, queue");
     for step in ["drawn", "heights", "kernels", "idle", "launched"] {
         assert_eq!(log[step], "true", "{step}");
     }
@@ -818,11 +819,9 @@ fn without_a_file_the_newest_recording_is_read_and_parts_are_one() {
     let (newest, both) = (report(&[]), report(&["traces/old.jsonl", "traces/new.jsonl"]));
     assert!(text(&newest.stderr).contains("reading the newest, traces/new."), "{}", text(&newest.stderr));
     assert!(text(&newest.stdout).contains("2 driver"), "{}", text(&newest.stdout));
-    assert!(
-        text(&both.stderr).contains("2 recordings: reading the newest, traces/new.jsonl"),
-        "{}",
-        text(&both.stderr)
-    );
+    let both = text(&both.stdout);
+    assert!(both.contains("before  old.jsonl: ") && both.contains("\nafter   new.jsonl: "), "{both}");
+    assert!(both.lines().any(|line| line.starts_with("cuInit") && line.contains("+100.0 %")), "{both}");
     assert!(text(&report(&["traces/new.jsonl"]).stdout).contains("2 driver"), "its later parts are read");
     let missing = text(&report(&["traces/none.jsonl"]).stderr);
     assert!(missing.contains("No such file") && missing.contains("there are traces/old.jsonl"), "{missing}");

@@ -56,7 +56,7 @@ const classOf = (i) => kinds.class[spans.kind[i]];
 const isFailed = (i) => kinds.failed[spans.kind[i]] === 1;
 const trackOf = (i) => spans.tracks[firstWith(0, spans.tracks.length, (at) => spans.tracks[at].end > i)];
 const rowOf = (i) => rows[trackOf(i).row];
-const isWork = (i) => rowOf(i).kind === "s";
+const isWork = (i) => isOfDevice(rowOf(i));
 
 // The call that launched each work, from 1, and 0 for other spans; and work by call: positions in `list` from `first[call]` to
 // `first[call + 1]`. Both are read after the page has opened.

@@ -303,7 +303,8 @@ const timeline = (() => {
     const call = [selected, ...callsWithin(selected)].find((i) => partnersOf(i).length);
     if (call !== undefined) return select(partnersOf(call)[0], true);
     const noStreams = !rows.some((row) => row.kind === "s");
-    if (isWork(selected)) status("The call that launched this work is not in the recording.");
+    if (rowOf(selected).kind === "i") status("No kernel ran in this time.");
+    else if (isWork(selected)) status("The call that launched this work is not in the recording.");
     else if (noStreams) status("The recording has no work of a GPU: `record --gpu` records it.");
     else if (classOf(selected) === LAUNCH || classOf(selected) === COPY)
       status(isFailed(selected) ? "This call failed, and launched no work." : "No work on the GPU belongs to this call: a launch into a stream that is captured only adds to a graph; or the record of the work was lost.");
