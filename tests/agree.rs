@@ -19,7 +19,7 @@ use sim::catalog::TestCatalog;
 use sim::generate;
 use std::path::PathBuf;
 use wire::Features;
-use wire::manifest::GPU_LAUNCHES;
+use wire::manifest::{GPU_LAUNCHES, GPU_RANGES};
 
 /// Number of steps of a world for a handwritten script.
 const STEPS: usize = 400;
@@ -131,7 +131,7 @@ fn records_reach_scripts_in_each_way() {
     let kinds_of = [
         ("gpu_exit.ct", 0b101),
         ("gpu_names.ct", 0b101),
-        ("gpu_records.ct", 0b111_1111),
+        ("gpu_records.ct", 0b1111_1111 | GPU_RANGES),
         ("gpu_return.ct", 0b11),
     ];
     for (name, kinds) in kinds_of {

@@ -189,7 +189,7 @@ impl<'a> Agents<'a> {
             _ if !kinds.includes(KindSet::RANGES) => {}
             None => variables.push((RANGES.into(), path)),
             Some(other) => messages.warning(&format!(
-                "`nvtx` stays empty: {RANGES} names another tool, `{}`",
+                "there are no ranges of NVTX: {RANGES} names another tool, `{}`",
                 other.to_string_lossy()
             )),
         }
@@ -417,7 +417,7 @@ impl<'a> Agents<'a> {
     fn miss_ranges(&mut self, pid: u32) {
         if self.kinds.includes(KindSet::RANGES) && !std::mem::replace(&mut self.misses_ranges, true) {
             self.messages.warning(&format!(
-                "`nvtx` stays empty in processes such as {pid}: NVTX looks for a tool at its first call, in {RANGES}, which only programs \
+                "there are no ranges of NVTX of processes such as {pid}: NVTX looks for a tool at its first call, in {RANGES}, which only programs \
                  have that cudatrace starts"
             ));
         }
