@@ -265,6 +265,11 @@ impl RecordKind {
         KINDS.iter().chain([&LAUNCH]).find(|kind| kind.name == name)
     }
 
+    /// Whether the probe runs in the thread of the program that the record is about, and not in that of the agent.
+    pub fn is_at_once(&self) -> bool {
+        matches!(self.kind, Kind::Range | Kind::Launch)
+    }
+
     /// Its number.
     pub fn number(&self) -> u8 {
         self.kind as u8

@@ -206,7 +206,7 @@ impl<'a> Checker<'a> {
     pub(crate) fn allowed(&mut self, builtin: &BuiltinSpec, name: &str, span: Span) -> bool {
         // Stacks were replaced by those of launches, but for those that an option excludes, and those of a `#define`.
         let is_left = builtin.name != "ustack" || self.expansion.is_some();
-        if let Some(kind) = self.context.gpu.filter(|kind| kind.name != gpu::LAUNCH.name)
+        if let Some(kind) = self.context.gpu.filter(|kind| !kind.is_at_once())
             && (is_left || kind.launched_by.is_empty())
             && let Some((_, meaning)) = OF_LAUNCH.iter().find(|(names, _)| names.contains(&builtin.name))
         {
