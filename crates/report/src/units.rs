@@ -55,11 +55,16 @@ pub fn tenths(tenths: i64) -> String {
     format!("{sign}{}.{}", tenths.unsigned_abs() / 10, tenths.unsigned_abs() % 10)
 }
 
+/// A part of a whole in tenths of a percent.
+pub fn share(part: u64, whole: u64) -> u64 {
+    let whole = u128::from(whole.max(1));
+    u64::try_from((u128::from(part) * 1000 + whole / 2) / whole).unwrap_or(u64::MAX)
+}
+
 /// The whole percents of parts, as [`shares`] rounds them.
 pub fn shares_of(parts: impl Iterator<Item = u64>, whole: u64) -> Vec<i64> {
-    let whole = u128::from(whole.max(1));
-    let tenths = parts.map(|part| (u128::from(part) * 1000 + whole / 2) / whole);
-    shares(&tenths.map(|tenths| i64::try_from(tenths).unwrap_or(i64::MAX)).collect::<Vec<_>>())
+    let tenths = parts.map(|part| i64::try_from(share(part, whole)).unwrap_or(i64::MAX));
+    shares(&tenths.collect::<Vec<_>>())
 }
 
 /// Tenths of a percent of the parts of a whole, as whole percents. If they add up to 100 before, they do after: parts with the

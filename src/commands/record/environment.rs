@@ -1,5 +1,7 @@
 //! The surroundings of a recorded program: driver, devices, commit of the working directory, and versions of the libraries that it has mapped.
 
+use linux::proc;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -36,7 +38,7 @@ const FOLDERS: [&str; 2] = ["site-packages", "dist-packages"];
 /// Driver, devices and kernel of this machine, and the commit in the working directory of the traced program.
 pub fn of_machine(pid: Option<u32>) -> Environment {
     let folder = match pid {
-        Some(pid) => fs::read_link(format!("/proc/{pid}/cwd")).ok(),
+        Some(pid) => proc::directory(pid),
         None => std::env::current_dir().ok(),
     };
     let folder = folder.as_deref();
@@ -107,9 +109,10 @@ fn commit(folder: &Path) -> Option<String> {
 
 /// Versions of the libraries and of the packages of Python that a process has mapped.
 pub fn of_process(pid: u32) -> BTreeMap<String, String> {
-    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
-    let files: BTreeSet<&str> =
-        maps.lines().filter_map(|line| line.find('/').map(|at| &line[at..])).collect();
+    let mappings = proc::mappings(pid);
+    let files: BTreeSet<Cow<str>> =
+        mappings.iter().filter_map(|mapping| Some(mapping.name.path()?.to_string_lossy())).collect();
+    let root = proc::root_prefix(pid);
     let mut found = BTreeMap::new();
     let mut folders = BTreeSet::new();
     for file in files {
@@ -121,7 +124,7 @@ pub fn of_process(pid: u32) -> BTreeMap<String, String> {
         if let Some(part) = folder.split('/').find(is_packages)
             && let Some((before, _)) = folder.split_once(part)
         {
-            folders.insert(format!("/proc/{pid}/root{before}{part}"));
+            folders.insert(format!("{}{before}{part}", root.display()));
         }
     }
     folders.iter().for_each(|folder| found.extend(packages(Path::new(folder))));

@@ -6,8 +6,9 @@ use super::environment;
 use nvml_wrapper::enum_wrappers::device::{Clock as NvmlClock, TemperatureSensor};
 use nvml_wrapper::{Device, Nvml};
 use report::export::{Data, Fields, Kind, Record, Thread};
+use report::recording::summary::ENVIRONMENT;
 use runtime::kernel::clock::{Clock, SystemClock};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
@@ -18,12 +19,10 @@ const PERIOD: Duration = Duration::from_secs(1);
 const LOOKS: [Duration; 3] = [Duration::ZERO, Duration::from_secs(5), Duration::from_secs(30)];
 /// Processes whose libraries are looked at.
 const PROCESSES: usize = 1024;
-/// Name of the record with versions of libraries.
-pub const ENVIRONMENT: &str = report::recording::summary::ENVIRONMENT;
 
 /// Tells the thread of processes; it ends with this.
 pub struct Processes {
-    known: HashMap<u32, ()>,
+    known: HashSet<u32>,
     to_thread: Sender<Arc<Thread>>,
 }
 
@@ -31,7 +30,7 @@ impl Processes {
     /// Notes the process of a record.
     pub fn see(&mut self, record: &Record) {
         let Some(thread) = &record.thread else { return };
-        if self.known.len() < PROCESSES && self.known.insert(thread.pid, ()).is_none() {
+        if self.known.len() < PROCESSES && self.known.insert(thread.pid) {
             // Without the thread there are no versions.
             let _ = self.to_thread.send(thread.clone());
         }
@@ -46,7 +45,7 @@ pub fn start() -> std::io::Result<(Processes, Receiver<Record>)> {
     let (to_thread, processes) = channel();
     let (records, made) = channel();
     std::thread::Builder::new().name("ct-samples".into()).spawn(move || sample(&processes, &records))?;
-    Ok((Processes { known: HashMap::new(), to_thread }, made))
+    Ok((Processes { known: HashSet::new(), to_thread }, made))
 }
 
 /// A look at the libraries of a process that is to come.

@@ -36,16 +36,11 @@ pub fn choose(named: &[String], compares: bool, messages: &Messages) -> Result<R
         let parts = if one == STDIN { vec![one.into()] } else { with_later_parts(Path::new(one))? };
         return Ok(Recordings::One(parts));
     }
-    let files: Vec<PathBuf> = if named.is_empty() && !compares {
-        recordings(Path::new(FOLDER))
-    } else {
-        named.iter().map(PathBuf::from).collect()
-    };
     if named.is_empty() && !compares {
-        let parts = with_later_parts(&newest(&files, messages)?)?;
-        return Ok(Recordings::One(parts));
+        let newest = newest(&recordings(Path::new(FOLDER)), messages)?;
+        return Ok(Recordings::One(with_later_parts(&newest)?));
     }
-    let mut found = by_run(files)?;
+    let mut found = by_run(named.iter().map(PathBuf::from).collect())?;
     let all_ranks = found.iter().all(|recording| recording.run.rank.is_some());
     match found.len() {
         1 if !compares => Ok(Recordings::One(found.swap_remove(0).parts)),

@@ -401,10 +401,7 @@ impl Report {
         }
         out.push_str("\"command\":");
         json::list(&mut out, run.command.iter(), |out, word| json::string(out, word));
-        let (dropped, cut) = match ended {
-            RecordingEnd::Whole { dropped } => (*dropped, false),
-            RecordingEnd::Cut => (0, true),
-        };
+        let (dropped, cut) = (dropped(recording), *ended == RecordingEnd::Cut);
         let summary = &self.summary;
         let _ = write!(
             out,

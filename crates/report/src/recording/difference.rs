@@ -62,6 +62,8 @@ struct Subject {
     /// `kernels`
     name: &'static str,
     title: &'static str,
+    /// The word before a name in the verdict, with a space.
+    word: &'static str,
     unit: Unit,
     /// Whether its changes are part of what the GPU's time consists of.
     is_of_gpu: bool,
@@ -73,6 +75,7 @@ const SUBJECTS: [Subject; 10] = [
     Subject {
         name: "kernels",
         title: "KERNEL (time on the GPU)",
+        word: "kernel ",
         unit: Unit::Ns,
         is_of_gpu: true,
         amounts: |summary| of_stats(&summary.gpu_kernels, |stat| stat.total_ns),
@@ -80,6 +83,7 @@ const SUBJECTS: [Subject; 10] = [
     Subject {
         name: "copies",
         title: "COPY (time on the GPU)",
+        word: "copies ",
         unit: Unit::Ns,
         is_of_gpu: true,
         amounts: |summary| {
@@ -92,6 +96,7 @@ const SUBJECTS: [Subject; 10] = [
     Subject {
         name: "gaps",
         title: "GAPS (without a kernel)",
+        word: "time without a kernel on ",
         unit: Unit::Ns,
         is_of_gpu: true,
         amounts: |summary| {
@@ -113,6 +118,7 @@ const SUBJECTS: [Subject; 10] = [
     Subject {
         name: "ranges",
         title: "NVTX RANGE (on the host)",
+        word: "",
         unit: Unit::Ns,
         is_of_gpu: false,
         amounts: |summary| {
@@ -122,6 +128,7 @@ const SUBJECTS: [Subject; 10] = [
     Subject {
         name: "launches",
         title: "KERNEL (host time of launch)",
+        word: "",
         unit: Unit::Ns,
         is_of_gpu: false,
         amounts: |summary| of_stats(&summary.kernels, |stat| stat.total_ns),
@@ -129,6 +136,7 @@ const SUBJECTS: [Subject; 10] = [
     Subject {
         name: "calls",
         title: "CALL (its own time)",
+        word: "",
         unit: Unit::Ns,
         is_of_gpu: false,
         amounts: |summary| of_stats(&summary.functions, |stat| stat.self_ns),
@@ -136,6 +144,7 @@ const SUBJECTS: [Subject; 10] = [
     Subject {
         name: "ioctls",
         title: "IOCTL",
+        word: "",
         unit: Unit::Ns,
         is_of_gpu: false,
         amounts: |summary| of_stats(&summary.ioctls, |stat| stat.self_ns),
@@ -143,6 +152,7 @@ const SUBJECTS: [Subject; 10] = [
     Subject {
         name: "memory",
         title: "MEMORY (most at a time)",
+        word: "",
         unit: Unit::Bytes,
         is_of_gpu: false,
         amounts: |summary| of_memory(summary, |memory| memory.peak),
@@ -150,6 +160,7 @@ const SUBJECTS: [Subject; 10] = [
     Subject {
         name: "memory_left",
         title: "MEMORY (never freed)",
+        word: "",
         unit: Unit::Bytes,
         is_of_gpu: false,
         amounts: |summary| of_memory(summary, |memory| memory.left),
@@ -157,6 +168,7 @@ const SUBJECTS: [Subject; 10] = [
     Subject {
         name: "errors",
         title: "FAILURE",
+        word: "",
         unit: Unit::Failures,
         is_of_gpu: false,
         amounts: |summary| {
@@ -279,7 +291,7 @@ fn total(amounts: &Amounts) -> Amount {
 }
 
 fn share(part: u64, whole: u64) -> String {
-    let tenths = (u128::from(part) * 1000 + u128::from(whole) / 2) / u128::from(whole.max(1));
+    let tenths = units::share(part, whole);
     format!("{} %", units::tenths(i64::try_from(tenths).unwrap_or(i64::MAX)))
 }
 
@@ -376,11 +388,6 @@ impl Difference {
         out
     }
 
-    /// The lengths of the two runs, ns.
-    pub fn lengths_ns(&self) -> [u64; 2] {
-        self.lengths
-    }
-
     /// All changes as one table.
     pub fn table(&self) -> Table {
         const COLUMNS: &[&str] =
@@ -405,14 +412,8 @@ impl Difference {
 
 /// The name of a change, its amount, and whether there are more calls or each takes longer.
 fn cause(part: &Part, change: &Change) -> String {
-    let kind = match part.subject.name {
-        "kernels" => "kernel ",
-        "copies" => "copies ",
-        "gaps" => "time without a kernel on ",
-        _ => "",
-    };
     let name = escape(change.name.as_bytes());
-    let (more, by) = (if change.by() < 0 { "less" } else { "more" }, time(abs(change.by())));
+    let (more, by) = (if change.by() < 0 { "less" } else { "more" }, Unit::Ns.text(change.by()));
     let each = |amount: Amount| amount.total / amount.count.max(1);
     let (before, after) = (change.before, change.after);
     let how = match (before.count, after.count) {
@@ -431,11 +432,7 @@ fn cause(part: &Part, change: &Change) -> String {
             time(each(before))
         ),
     };
-    format!("{kind}{name}, {how}")
-}
-
-fn abs(number: i128) -> u64 {
-    u64::try_from(number.unsigned_abs()).unwrap_or(u64::MAX)
+    format!("{}{name}, {how}", part.subject.word)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@
 //! rank 1   compute compute compute |allreduce|   starts last
 //! ```
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -78,6 +78,11 @@ impl Rank {
             true => sum(self.summary.functions.values().map(|stat| stat.self_ns)),
             false => self.kernels_ns(false),
         }
+    }
+
+    /// Its kernels on the GPU, or its calls, by name.
+    fn stats(&self, is_gpu: bool) -> &foldhash::HashMap<Arc<str>, Stat> {
+        if is_gpu { &self.summary.gpu_kernels } else { &self.summary.functions }
     }
 
     /// Largest share of a device's time with a kernel, in percent.
@@ -233,8 +238,7 @@ impl Ranks {
 
     fn kernel_rows(&self, columns: usize) -> String {
         let spreads = self.spreads();
-        let is_gpu = self.ranks.iter().any(|rank| !rank.summary.gpu_kernels.is_empty());
-        let title = if is_gpu { "KERNEL (time on the GPU)" } else { "CALL (its own time)" };
+        let title = if self.has_gpu() { "KERNEL (time on the GPU)" } else { "CALL (its own time)" };
         let titles = [title, "least", "on rank", "most", "on rank", "apart", "count", "to"];
         let row = |spread: &Spread| {
             vec![
@@ -259,23 +263,23 @@ impl Ranks {
         text
     }
 
-    /// The spread of each kernel over the ranks, the widest first; of each call if there is nothing of a GPU.
+    /// Whether a rank has work of the GPU; then kernels are compared, otherwise calls.
+    fn has_gpu(&self) -> bool {
+        self.ranks.iter().any(|rank| !rank.summary.gpu_kernels.is_empty())
+    }
+
+    /// The spread of each kernel or call over the ranks, the widest first.
     fn spreads(&self) -> Vec<Spread> {
-        let is_gpu = self.ranks.iter().any(|rank| !rank.summary.gpu_kernels.is_empty());
-        let mut names: BTreeMap<&Arc<str>, Vec<(u32, Option<&Stat>)>> = BTreeMap::new();
-        let stats = |rank: &'_ Rank| {
-            if is_gpu { rank.summary.gpu_kernels.clone() } else { rank.summary.functions.clone() }
+        let is_gpu = self.has_gpu();
+        let names: BTreeSet<&Arc<str>> =
+            self.ranks.iter().flat_map(|rank| rank.stats(is_gpu).keys()).collect();
+        let amount = |rank: &Rank, name: &str| {
+            let stat = rank.stats(is_gpu).get(name);
+            let ns = stat.map_or(0, |stat| if is_gpu { stat.total_ns } else { stat.self_ns });
+            (OnRank { ns, rank: rank.number }, stat.map_or(0, |stat| stat.count))
         };
-        let by_rank: Vec<_> = self.ranks.iter().map(|rank| (rank.number, stats(rank))).collect();
-        by_rank
-            .iter()
-            .flat_map(|(_, stats)| stats.keys())
-            .for_each(|name| _ = names.entry(name).or_default());
-        for (name, found) in &mut names {
-            found.extend(by_rank.iter().map(|(number, stats)| (*number, stats.get(&**name))));
-        }
-        let mut spreads: Vec<Spread> =
-            names.into_iter().filter_map(|(name, found)| Spread::of(name, &found, is_gpu)).collect();
+        let spread = |name: &Arc<str>| Spread::of(name, self.ranks.iter().map(|rank| amount(rank, name)));
+        let mut spreads: Vec<Spread> = names.into_iter().filter_map(spread).collect();
         spreads.sort_by_key(|spread| std::cmp::Reverse(spread.most.ns - spread.least.ns));
         spreads
     }
@@ -354,15 +358,14 @@ struct Spread {
 }
 
 impl Spread {
-    fn of(name: &Arc<str>, found: &[(u32, Option<&Stat>)], is_gpu: bool) -> Option<Spread> {
-        let ns = |stat: &Stat| if is_gpu { stat.total_ns } else { stat.self_ns };
-        let times = found.iter().map(|(rank, stat)| OnRank { rank: *rank, ns: stat.map_or(0, ns) });
-        let counts = found.iter().map(|(_, stat)| stat.map_or(0, |stat| stat.count));
+    /// The spread of the times and numbers of runs on each rank; `None` without a rank.
+    fn of(name: &Arc<str>, amounts: impl Iterator<Item = (OnRank, u64)>) -> Option<Spread> {
+        let (times, counts): (Vec<OnRank>, Vec<u64>) = amounts.unzip();
         Some(Spread {
             name: name.clone(),
-            least: times.clone().min()?,
-            most: times.max()?,
-            counts: (counts.clone().min()?, counts.max()?),
+            least: *times.iter().min()?,
+            most: *times.iter().max()?,
+            counts: (*counts.iter().min()?, *counts.iter().max()?),
         })
     }
 }

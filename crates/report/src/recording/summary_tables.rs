@@ -10,6 +10,7 @@ use std::sync::Arc;
 use crate::export::json;
 use crate::recording::summary::{CopyStat, RangeStat, Stat, Summary, by_time, cut, sum, time};
 use crate::recording::text_table;
+use crate::units;
 use crate::value::escape;
 
 /// A table of a summary.
@@ -138,15 +139,14 @@ fn calls(stats: Vec<(&str, &Stat)>) -> Vec<Vec<Cell>> {
             stat.deviation_ns(),
             stat.errors,
         ];
-        let head = [Cell::Text(name.to_owned()), Cell::Number(stat.count), Cell::Percent(share(stat, all))];
+        let head = [
+            Cell::Text(name.to_owned()),
+            Cell::Number(stat.count),
+            Cell::Percent(units::share(stat.self_ns, all)),
+        ];
         head.into_iter().chain(ns.map(Cell::Number)).collect()
     };
     stats.into_iter().map(row).collect()
-}
-
-/// Share of a call's self time, in tenths of a percent.
-fn share(stat: &Stat, all_ns: u64) -> u64 {
-    ((u128::from(stat.self_ns) * 1000 + u128::from(all_ns / 2)) / u128::from(all_ns.max(1))) as u64
 }
 
 impl Table {
@@ -248,7 +248,7 @@ fn table(out: &mut String, title: &str, stats: &[(&str, &Stat)], rows: usize, wi
         let _ = write!(out, "{:<wide$}", escape(cut(name, wide).as_bytes()));
         let cells = [
             stat.count.to_string(),
-            Cell::Percent(share(stat, all)).csv(),
+            Cell::Percent(units::share(stat.self_ns, all)).csv(),
             time(stat.total_ns),
             time(stat.self_ns),
             time(stat.mean_ns()),

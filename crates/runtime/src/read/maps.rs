@@ -247,19 +247,21 @@ impl ScriptMap {
         }
         let totals = self.totals_to_remove(record)?;
         let is_crowded = |keys: usize| 2 * keys > self.max_entries as usize;
-        let crowded = is_crowded(totals.len());
+        let crowded = !self.map.storage.is_array() && is_crowded(totals.len());
         let mut sums = self.sums();
         let mut busy = Vec::new();
         for (key, total) in totals {
-            let may_delete = !self.map.storage.is_array() && (crowded || sums.starts.is_idle(&key, &total));
+            let may_delete = crowded || !self.map.storage.is_array() && sums.starts.is_idle(&key, &total);
             if may_delete && self.read_total(&key)? == total {
                 self.clear_and_delete(&mut sums, key, &total)?;
-            } else {
-                sums.starts.clear(key.clone(), total.clone());
-                busy.push((key, total));
+                continue;
             }
+            if crowded {
+                busy.push((key.clone(), total.clone()));
+            }
+            sums.starts.clear(key, total);
         }
-        if !self.map.storage.is_array() && is_crowded(busy.len()) {
+        if is_crowded(busy.len()) {
             for (key, total) in busy {
                 self.clear_and_delete(&mut sums, key, &total)?;
             }
