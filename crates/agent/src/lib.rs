@@ -65,4 +65,5 @@ mod library {
     pub(crate) mod thread_id;
     pub(crate) mod tracer;
     pub(crate) mod waiting;
+    pub(crate) mod waits;
 }

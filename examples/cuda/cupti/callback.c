@@ -1,7 +1,7 @@
 /*
  * The subscriber, and its callbacks at the entry and exit of the driver's functions.
  *
- * Only functions whose number is known have callbacks (../driver: launches, launches of graphs, copies of rows, fills, captures). Other domains
+ * Only functions whose number is known have callbacks (../driver: launches, launches of graphs, copies of rows, fills, waits, captures). Other domains
  * than the driver's are accepted and have none. There is one subscriber; a second one gets error 39, and with CUPTISIM_BUSY=1
  * the first one too.
  */
@@ -158,6 +158,8 @@ static const struct {
     uint32_t number;
     const char *name;
 } functions[] = {
+    {17, "cuCtxSynchronize"},      {121, "cuEventSynchronize"},      {126, "cuStreamSynchronize"},
+    {295, "cuStreamWaitEvent"},    {800, "cuCtxSynchronize_v2"},
     {216, "cuMemsetD8Async"},      {218, "cuMemsetD16Async"},        {220, "cuMemsetD32Async"},
     {222, "cuMemsetD2D8Async"},    {224, "cuMemsetD2D16Async"},      {226, "cuMemsetD2D32Async"},
     {249, "cuMemsetD8_v2"},        {250, "cuMemsetD16_v2"},          {251, "cuMemsetD32_v2"},

@@ -284,7 +284,7 @@ CUresult SIM(cuCtxGetId)(CUcontext handle, unsigned long long *out) {
     return CUDA_SUCCESS;
 }
 
-CUresult SIM(cuCtxSynchronize_v2)(CUcontext handle) {
+static CUresult synchronize(CUcontext handle) {
     struct context *context;
     TRY(context_of(handle, &context));
     uint64_t start = watched_now_ns();
@@ -294,8 +294,12 @@ CUresult SIM(cuCtxSynchronize_v2)(CUcontext handle) {
     return atomic_load(&context->broken);
 }
 
+CUresult SIM(cuCtxSynchronize_v2)(CUcontext handle) {
+    OBSERVED(800, synchronize(handle));
+}
+
 CUresult SIM(cuCtxSynchronize)(void) {
-    return SIM(cuCtxSynchronize_v2)(NULL);
+    OBSERVED(17, synchronize(NULL));
 }
 
 CUresult SIM(cuCtxGetStreamPriorityRange)(int *least, int *greatest) {

@@ -57,7 +57,7 @@ CUresult SIM(cuEventQuery)(CUevent handle) {
     return gpu_is_done(event->at) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
-CUresult SIM(cuEventSynchronize)(CUevent handle) {
+static CUresult event_wait(CUevent handle) {
     struct event *event;
     TRY(event_of(handle, &event));
     uint64_t start = watched_now_ns();
@@ -65,6 +65,10 @@ CUresult SIM(cuEventSynchronize)(CUevent handle) {
     struct span span = {start, start ? now_ns() : 0};
     if (start) observe_wait(WAIT_EVENT, context_current(), (uint32_t)OBSERVED_NONE, event->head.serial, span);
     return CUDA_SUCCESS;
+}
+
+CUresult SIM(cuEventSynchronize)(CUevent handle) {
+    OBSERVED(121, event_wait(handle));
 }
 
 CUresult SIM(cuEventElapsedTime_v2)(float *ms, CUevent start, CUevent end) {
@@ -78,7 +82,7 @@ CUresult SIM(cuEventElapsedTime_v2)(float *ms, CUevent start, CUevent end) {
     return CUDA_SUCCESS;
 }
 
-CUresult SIM(cuStreamWaitEvent)(CUstream handle, CUevent on, unsigned flags) {
+static CUresult stream_wait_for_event(CUstream handle, CUevent on, unsigned flags) {
     struct event *event;
     struct stream *stream;
     TRY(stream_of(handle, &stream));
@@ -94,4 +98,8 @@ CUresult SIM(cuStreamWaitEvent)(CUstream handle, CUevent on, unsigned flags) {
     while (seen < at && !atomic_compare_exchange_weak(&stream->ready_at, &seen, at)) continue;
     if (start) observe_wait(WAIT_STREAM_FOR_EVENT, stream->context, stream->id, event->head.serial, (struct span){start, now_ns()});
     return CUDA_SUCCESS;
+}
+
+CUresult SIM(cuStreamWaitEvent)(CUstream handle, CUevent on, unsigned flags) {
+    OBSERVED(295, stream_wait_for_event(handle, on, flags));
 }

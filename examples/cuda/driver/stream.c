@@ -115,7 +115,7 @@ CUresult SIM(cuStreamDestroy_v2)(CUstream handle) {
     return CUDA_SUCCESS;
 }
 
-CUresult SIM(cuStreamSynchronize)(CUstream handle) {
+static CUresult stream_wait(CUstream handle) {
     struct stream *s;
     TRY(stream_of(handle, &s));
     if (s->capture) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
@@ -123,6 +123,10 @@ CUresult SIM(cuStreamSynchronize)(CUstream handle) {
     gpu_wait(s == &s->context->legacy ? s->context->ready_at : s->ready_at);
     if (start) observe_wait(WAIT_STREAM, s->context, s->id, (uint32_t)OBSERVED_NONE, (struct span){start, now_ns()});
     return atomic_load(&s->context->broken);
+}
+
+CUresult SIM(cuStreamSynchronize)(CUstream handle) {
+    OBSERVED(126, stream_wait(handle));
 }
 
 CUresult SIM(cuStreamQuery)(CUstream handle) {

@@ -20,8 +20,8 @@ pub(crate) mod kind {
 
 /// CUPTI's kinds of records for ours, in the order in which they are enabled.
 pub(crate) const SOURCES: [(Kind, &[u32]); KINDS] = [
-    // Kernels delimit idle times; copies and waits are causes.
-    (Kind::Idle, &[kind::CONCURRENT_KERNEL, kind::MEMCPY, kind::SYNCHRONIZATION]),
+    // Kernels delimit idle times; copies are causes, and waits, from callbacks.
+    (Kind::Idle, &[kind::CONCURRENT_KERNEL, kind::MEMCPY]),
     (Kind::Kernel, &[kind::CONCURRENT_KERNEL]),
     (Kind::Memcpy, &[kind::MEMCPY, kind::MEMCPY2]),
     (Kind::Memset, &[kind::MEMSET]),

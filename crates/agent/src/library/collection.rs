@@ -19,6 +19,7 @@ use crate::message::{Hello, MULTIPLE_SUBSCRIBERS, Report, Request, State};
 use crate::record::{Kind, Record};
 use crate::sys::{self, Descriptor};
 use crate::waiting::{HOLD, ReorderBuffer};
+use crate::waits::Waits;
 use crate::{api_exit, batch, buffers, counts, launches, leaving, presence, ranges, waiting};
 
 /// Milliseconds that the driver's `cuInit` waits for the tracer's request.
@@ -223,9 +224,10 @@ impl Collection {
         }
         go_on()?;
         let counts = self.collects(Kind::Kernel) || self.collects(Kind::Idle);
-        if (request.launches != 0 || counts) && launches::create(self.collects(Kind::Launch)) {
-            let others = request.launches != 0;
-            let noted = CallFilter { others, waits: others && self.collects(Kind::Sync) };
+        let (others, syncs) = (request.launches != 0, self.collects(Kind::Sync));
+        let noted =
+            CallFilter { others, waits: others && syncs, causes: self.collects(Kind::Idle) && !syncs };
+        if (others || counts) && launches::create(self.collects(Kind::Launch), noted) {
             cupti.call_back_at_functions(subscriber, |number, name| noted.has(number, name), true);
             self.noted = Some(noted);
         }
@@ -271,6 +273,7 @@ impl Collection {
         let devices = Devices::new();
         let passes_launches = self.collects(Kind::Launch);
         let mut idle = self.collects(Kind::Idle).then(Idle::new);
+        let mut waits = Waits::new();
         // SAFETY: created before, and one collection runs at a time.
         let mut waiting = unsafe { ReorderBuffer::new() };
         let mut is_over = false;
@@ -291,6 +294,10 @@ impl Collection {
                 batches.add(kind, record);
             };
             self.drain(cupti, &clock, &devices, &mut |kind, record| waiting.add(kind, record, &mut pass_on));
+            // After the records of what was launched after them.
+            waits.take(|start, end| {
+                waiting.add(Kind::Sync, Record { start, end, ..Record::default() }, &mut pass_on);
+            });
             if passes_launches {
                 // Scripts keep values of a call when it returns, which may be after its work.
                 sys::sleep(RETURNS);

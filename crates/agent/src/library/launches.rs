@@ -5,12 +5,12 @@
 //! have not come yet; a note that was overwritten is recognised, and its record has no launch.
 
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
 
 use crate::counts::LaunchKind;
 use crate::record::{Kind, Record};
 use crate::sys::{self, ReservedMemory};
-use crate::{batch, counts, cupti, ranges, thread_id};
+use crate::{batch, counts, cupti, ranges, thread_id, waits};
 
 /// Effect of a function of the driver.
 #[derive(Copy, Clone, PartialEq, Eq)]
@@ -24,8 +24,10 @@ enum Class {
     EndCapture,
     /// Launches other work.
     Other,
-    /// Waits.
-    Wait,
+    /// Makes the host wait.
+    HostWait,
+    /// Makes a stream wait.
+    StreamWait,
 }
 
 /// The functions of the driver that are noted, by the begins of their names. `cuLaunchCooperativeKernelMultiDevice` and `cuLaunchHostFunc` launch
@@ -40,10 +42,10 @@ const CLASSES: [(&[u8], Class); 13] = [
     (b"cuStreamEndCapture", Class::EndCapture),
     (b"cuMemcpy", Class::Other),
     (b"cuMemset", Class::Other),
-    (b"cuStreamSynchronize", Class::Wait),
-    (b"cuStreamWaitEvent", Class::Wait),
-    (b"cuEventSynchronize", Class::Wait),
-    (b"cuCtxSynchronize", Class::Wait),
+    (b"cuStreamSynchronize", Class::HostWait),
+    (b"cuStreamWaitEvent", Class::StreamWait),
+    (b"cuEventSynchronize", Class::HostWait),
+    (b"cuCtxSynchronize", Class::HostWait),
 ];
 
 /// Classes of the driver's functions by their numbers in CUPTI; 0: not noted.
@@ -56,6 +58,8 @@ pub(crate) struct CallFilter {
     pub others: bool,
     /// Waits, too.
     pub waits: bool,
+    /// Waits of the host, too, as causes of idle times.
+    pub causes: bool,
 }
 
 impl CallFilter {
@@ -66,7 +70,8 @@ impl CallFilter {
         CLASS[number as usize].store(*class as u8, Relaxed);
         match class {
             Class::Other => self.others,
-            Class::Wait => self.waits,
+            Class::HostWait => self.waits || self.causes,
+            Class::StreamWait => self.waits,
             _ => true,
         }
     }
@@ -99,24 +104,29 @@ const OF_GRAPH: u32 = 4;
 
 /// The table.
 static NOTED: ReservedMemory<Note> = ReservedMemory::of(NOTES);
-/// 1: launches are passed on when they begin.
-static PASSES_ON: AtomicU32 = AtomicU32::new(0);
+/// Whether calls that have a record are passed on when they begin.
+static PASSES_ON: AtomicBool = AtomicBool::new(false);
+/// Whether waits of the host are causes of idle times, and have no record.
+static WAITS_ARE_CAUSES: AtomicBool = AtomicBool::new(false);
 
-/// Reserves the table. `pass_on`: launches are also passed on when they begin. False if there is no memory.
-pub(crate) fn create(pass_on: bool) -> bool {
-    PASSES_ON.store(pass_on.into(), Release);
-    NOTED.reserve()
+/// Reserves the table. `pass_on`: calls are also passed on when they begin. False if there is no memory.
+pub(crate) fn create(pass_on: bool, noted: CallFilter) -> bool {
+    PASSES_ON.store(pass_on, Release);
+    WAITS_ARE_CAUSES.store(noted.causes, Release);
+    NOTED.reserve() && (!noted.causes || waits::create())
 }
 
 /// Gives the memory back, when no launch is noted any more.
 pub(crate) fn release() {
     NOTED.release();
+    waits::release();
 }
 
 /// Notes the launch that begins in this thread now, by the function of this number and name.
 pub(crate) fn entered(number: u32, correlation: u32, func: u64) {
     const OTHERS: [u8; 3] = [0, Class::BeginCapture as u8, Class::EndCapture as u8];
-    let Some(note) = at(correlation).filter(|_| !OTHERS.contains(&class(number))) else { return };
+    let class = class(number);
+    let Some(note) = at(correlation).filter(|_| !OTHERS.contains(&class)) else { return };
     let tid = thread_id::current();
     let range = ranges::current(tid);
     // The time of one launch must not be taken for that of another.
@@ -129,7 +139,8 @@ pub(crate) fn entered(number: u32, correlation: u32, func: u64) {
     note.func.store(func, Release);
     note.range.store(range, Release);
     note.who.store(u64::from(tid) << 32 | u64::from(correlation), Release);
-    if PASSES_ON.load(Relaxed) == 1 {
+    let is_cause = class == Class::HostWait as u8 && WAITS_ARE_CAUSES.load(Relaxed);
+    if PASSES_ON.load(Relaxed) && !is_cause {
         batch::at_once(
             Kind::Launch,
             &Record {
@@ -152,11 +163,15 @@ pub(crate) fn returned(number: u32, correlation: u32, succeeds: bool) {
     const GRAPH: u8 = Class::Graph as u8;
     const BEGIN_CAPTURE: u8 = Class::BeginCapture as u8;
     const END_CAPTURE: u8 = Class::EndCapture as u8;
+    const HOST_WAIT: u8 = Class::HostWait as u8;
     match class(number) {
         KERNEL if succeeds => count(correlation, LaunchKind::Kernel),
         GRAPH if succeeds => count(correlation, LaunchKind::Graph),
         BEGIN_CAPTURE if succeeds => counts::begin_capture(),
         END_CAPTURE => counts::end_capture(),
+        HOST_WAIT if WAITS_ARE_CAUSES.load(Relaxed) => {
+            noted(correlation).into_iter().for_each(|note| waits::add(note.time.load(Relaxed)));
+        }
         _ => {}
     }
 }
@@ -168,10 +183,7 @@ fn class(number: u32) -> u8 {
 
 /// Counts a launch that was noted.
 fn count(correlation: u32, what: LaunchKind) {
-    let Some(note) = at(correlation) else { return };
-    if !counts::counts() || note.who.load(Acquire) as u32 != correlation {
-        return;
-    }
+    let Some(note) = noted(correlation).filter(|_| counts::counts()) else { return };
     counts::launched(what);
     let of_graph = if what == LaunchKind::Graph { OF_GRAPH } else { 0 };
     if note.state.fetch_or(COUNTED | of_graph, AcqRel) & RECORDED != 0 {
@@ -194,6 +206,11 @@ pub(crate) fn add(kind: Kind, record: &mut Record) {
     } else if kind == Kind::Kernel && record.node == 0 {
         counts::unknown();
     }
+}
+
+/// The note of a call that returns.
+fn noted(correlation: u32) -> Option<&'static Note> {
+    at(correlation).filter(|note| note.who.load(Acquire) as u32 == correlation)
 }
 
 fn at(correlation: u32) -> Option<&'static Note> {

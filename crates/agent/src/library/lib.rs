@@ -42,6 +42,7 @@ mod sys;
 mod thread_id;
 mod tracer;
 mod waiting;
+mod waits;
 
 use core::ffi::c_int;
 
