@@ -8,15 +8,17 @@ pub struct Program {
     /// The process.
     pub pid: u32,
     started: u64,
-    /// Addresses of its code and environment.
+    /// Addresses of its code and environment; 0 while the kernel makes its memory.
     places: [u64; 2],
+    has_memory: bool,
 }
 
 impl Program {
     /// The program of a process that exists.
     pub fn of(pid: u32) -> Option<Program> {
-        let Stat { usage, start_code, start_environment, .. } = Stat::of(pid)?;
-        Some(Program { pid, started: usage.started, places: [start_code, start_environment] })
+        let stat = Stat::of(pid)?;
+        let (places, has_memory) = ([stat.start_code, stat.start_environment], stat.has_memory());
+        Some(Program { pid, started: stat.usage.started, places, has_memory })
     }
 
     /// Start time of the process, in clock ticks since boot. With the pid it identifies the process.
@@ -26,13 +28,13 @@ impl Program {
 
     /// Whether the process has memory; one that has ended and was not waited for has none.
     pub fn has_memory(self) -> bool {
-        self.places[0] != 0
+        self.has_memory
     }
 
     /// The parent process, if it executes the same program: the process was forked, and has executed no program since.
     pub fn forked_from(self) -> Option<u32> {
         let parent = Stat::of(self.pid)?.parent;
-        (self.has_memory() && Program::of(parent)?.places == self.places).then_some(parent)
+        (self.places[0] != 0 && Program::of(parent)?.places == self.places).then_some(parent)
     }
 }
 

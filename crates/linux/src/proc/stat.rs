@@ -64,9 +64,9 @@ pub(super) struct Stat {
     flags: u32,
     threads: u64,
     pub usage: Usage,
-    /// Address of its code; 0 for a process without memory.
+    /// Address of its code; 0 for a process without memory, and in the midst of exec.
     pub start_code: u64,
-    /// Address of its environment; 0 for a process without memory.
+    /// Address of its environment; 0 as that of the code.
     pub start_environment: u64,
     exit_code: Option<i32>,
 }
@@ -75,6 +75,11 @@ impl Stat {
     /// The fields of a process; `None` if it does not exist.
     pub(super) fn of(pid: u32) -> Option<Stat> {
         Stat::at(&format!("/proc/{pid}/stat"))
+    }
+
+    /// Whether it has memory, though it may be executing a program just now.
+    pub(super) fn has_memory(&self) -> bool {
+        self.start_code != 0 || !is_ended(self.state) && self.flags & KERNEL_THREAD == 0
     }
 
     fn at(path: &str) -> Option<Stat> {
@@ -115,5 +120,14 @@ mod tests {
         let stat = Stat::parse(format!("7 (a) Z 1 (b) S 3 {zeros}").as_bytes()).expect("all fields");
         assert_eq!((stat.state, stat.parent, stat.exit_code), ('S', 3, None));
         assert!(Stat::parse(b"7 (a) S 3").is_none());
+    }
+
+    #[test]
+    fn a_process_in_the_midst_of_exec_has_memory_whose_addresses_are_not_known() {
+        let of = |state: char, flags: u32| {
+            let zeros = ["0"; 40].join(" ");
+            Stat::parse(format!("7 (a) {state} 1 0 0 0 0 {flags} {zeros}").as_bytes()).expect("all fields")
+        };
+        assert!(of('R', 0).has_memory() && !of('Z', 0).has_memory() && !of('S', KERNEL_THREAD).has_memory());
     }
 }
