@@ -185,7 +185,7 @@ fn drive(page: &str, lines: &[Value]) {
     ] {
         assert_eq!(log[step], "true", "{step}");
     }
-    assert_eq!(log["views"], "functions kernels memory errors keys");
+    assert_eq!(log["views"], "functions kernels stacks memory errors keys");
 }
 
 /// A row of the page: its kind, process, and thread or stream.
@@ -1017,6 +1017,14 @@ fn two_recordings_are_compared_and_ranks_are_put_beside_each_other() {
     let shown = text(&cudatrace(&["report", &few, &many]).stdout);
     assert!(shown.contains("KERNEL (time on the GPU)") && shown.contains("+"), "{shown}");
 
+    // Both pages are in one, which names the largest change.
+    let page = folder.path().join("both.html");
+    let written = cudatrace(&["report", &few, &many, "--html", page.to_str().unwrap()]);
+    assert!(written.status.success(), "{}", text(&written.stderr));
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains(&format!("<h1>{}</h1>", found["verdict"].as_str().unwrap())));
+    assert_eq!(page.matches("const DATA = ").count(), 2);
+
     let ranks = [record("rank0", Some("0"), "10"), record("rank1", Some("1"), "30")];
     let found = json(&[&ranks[1], &ranks[0]]);
     assert_eq!((&found["ranks"][0]["rank"], &found["ranks"][1]["rank"]), (&0.into(), &1.into()));
@@ -1034,7 +1042,7 @@ fn two_recordings_are_compared_and_ranks_are_put_beside_each_other() {
     std::fs::copy(again, &copy).unwrap();
     refused(&[&ranks[0], &ranks[1], copy.to_str().unwrap()], "are both of rank 1");
     refused(&["--diff", &few], "--diff compares two recordings, and 1 are named");
-    refused(&[&few, &many, "--html", "page.html"], "a page is of one recording");
+    refused(&[&ranks[0], &ranks[1], "--html", "page.html"], "a page is of one recording, or of two");
     refused(&[&few, &many, "--csv", "kernels"], "no table `kernels`: expected changes");
 }
 

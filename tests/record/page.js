@@ -37,7 +37,7 @@ async function use() {
   press("Escape", search);
   say("cleared", details().startsWith("Click"));
   const views = [];
-  for (const key of "23456") {
+  for (const key of "234567") {
     press(key);
     const shown = [...document.querySelectorAll("section")].filter((section) => !section.hidden && section.textContent.trim());
     views.push(shown.map((section) => section.id).join());
@@ -53,7 +53,7 @@ async function use() {
   document.getElementById("tab-timeline").click();
   press("?");
   say("helped", !document.getElementById("keys").hidden);
-  press("5");
+  press("6");
   document.querySelector("#errors button.link").click();
   while (!query?.done || timeline.selected() === null) await pause();
   say("led", !document.getElementById("timeline").hidden && details().includes("took") && document.querySelector("#details .failed") !== null);

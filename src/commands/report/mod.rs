@@ -82,7 +82,7 @@ struct ReportOptions {
     #[arg(long, value_name = "DIR")]
     parquet: Option<PathBuf>,
 
-    /// A page that works offline, with timeline, histograms, kernels, memory and errors
+    /// A page that works offline, with timeline, histograms, kernels, stacks, memory and errors; of two recordings one page with both
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 
@@ -104,7 +104,7 @@ fn run(invocation: &Invocation, options: &ReportOptions) -> Result<u8> {
     let Invocation { cli, messages, .. } = *invocation;
     let parts = match files::choose(invocation.words(), options.diff, messages)? {
         Recordings::One(parts) => parts,
-        Recordings::Two(recordings) => return several::compare(cli, options, recordings),
+        Recordings::Two(recordings) => return several::compare(cli, options, messages, recordings),
         Recordings::Ranks(recordings) => return several::ranks(cli, options, recordings),
     };
     check_table(options, &tables::NAMES)?;
@@ -185,6 +185,17 @@ fn page_path(options: &ReportOptions, parts: &[PathBuf]) -> Result<Option<PathBu
         }
         (None, false) => Ok(None),
     }
+}
+
+/// Tells that a page was written, and opens it if that was asked for.
+fn finish_page(page: &Path, options: &ReportOptions, messages: &Messages) -> Result<u8> {
+    if page != Path::new(STDOUT) {
+        messages.note(&format!("wrote {}", page.display()));
+    }
+    if options.open {
+        open_page(page, messages);
+    }
+    Ok(0)
 }
 
 /// Opens a page in the browser of the desktop.

@@ -1,31 +1,51 @@
 //! `cudatrace report A B` and `cudatrace report traces/*_rank*.arrows`: several recordings beside each other.
 
-use super::{COLUMNS, Conversion, ReportOptions, check_table, dropped, files, heading, outputs, print, read};
+use super::{
+    COLUMNS, Conversion, ReportOptions, check_table, dropped, files, finish_page, heading, outputs,
+    page_path, print, read, write_page,
+};
 use crate::cli::{Cli, Format};
+use crate::console::Messages;
 use crate::terminal;
 use anyhow::{Result, bail};
 use report::export::{Record, Run, json};
-use report::recording::Reader;
 use report::recording::difference::Difference;
+use report::recording::page::{Page, pair};
 use report::recording::ranks::{Rank, Ranks};
 use report::recording::summary::Summary;
 use report::recording::summary_tables::Table;
-use std::path::PathBuf;
+use report::recording::{Reader, Recording};
+use std::path::{Path, PathBuf};
 
-/// Prints the differences of two recordings.
-pub fn compare(cli: &Cli, options: &ReportOptions, recordings: [Vec<PathBuf>; 2]) -> Result<u8> {
+/// Prints the differences of two recordings, or writes a page of both.
+pub fn compare(
+    cli: &Cli,
+    options: &ReportOptions,
+    messages: &Messages,
+    recordings: [Vec<PathBuf>; 2],
+) -> Result<u8> {
     check_outputs(cli, options)?;
     if options.parquet.is_some() {
         bail!("--parquet is of one recording, or of the ranks of a job: name one file");
     }
-    let mut summaries = [Summary::default(), Summary::default()];
-    let mut headings = Vec::new();
-    for (summary, parts) in summaries.iter_mut().zip(&recordings) {
-        headings.push(heading(&read(parts, &mut SummaryReader(summary))?));
+    let page_path = pair_path(options, &recordings)?;
+    let has_page = page_path.is_some();
+    let mut both = [(); 2].map(|()| OneOfTwo::new(has_page));
+    let mut read_ones = Vec::new();
+    for (reader, parts) in both.iter_mut().zip(&recordings) {
+        read_ones.push(read(parts, reader)?);
     }
-    let [before, after] = &summaries;
-    let difference = Difference::of(before, after);
-    let [one, other] = recordings.map(|parts| files::title(&parts));
+    let [before, after] = &both;
+    let difference = Difference::of(&before.summary, &after.summary);
+    let titles = recordings.map(|parts| files::title(&parts));
+    if let Some(path) = page_path {
+        let pages = [0, 1].map(|at| both[at].html(&titles[at], &read_ones[at]));
+        let [one, other] = [0, 1].map(|at| (titles[at].as_str(), pages[at].as_str()));
+        write_page(&path, &pair([one, other], &difference.verdict(), &difference.text(COLUMNS)))?;
+        return finish_page(&path, options, messages);
+    }
+    let headings: Vec<String> = read_ones.iter().map(heading).collect();
+    let [one, other] = titles;
     print_tables(
         cli,
         options,
@@ -46,6 +66,9 @@ pub fn compare(cli: &Cli, options: &ReportOptions, recordings: [Vec<PathBuf>; 2]
 /// Prints the ranks of a job.
 pub fn ranks(cli: &Cli, options: &ReportOptions, recordings: Vec<Vec<PathBuf>>) -> Result<u8> {
     check_outputs(cli, options)?;
+    if options.html.is_some() || options.open {
+        bail!("a page is of one recording, or of two: name them");
+    }
     let (mut ranks, mut headings) = (Vec::new(), String::new());
     for parts in &recordings {
         let folder = options.parquet.clone();
@@ -73,11 +96,21 @@ pub fn ranks(cli: &Cli, options: &ReportOptions, recordings: Vec<Vec<PathBuf>>) 
     )
 }
 
+/// Path of the page of two recordings: from the command line, or next to the second one if it is only to be opened.
+fn pair_path(options: &ReportOptions, recordings: &[Vec<PathBuf>; 2]) -> Result<Option<PathBuf>> {
+    let [one, other] = recordings;
+    let path = page_path(options, other)?;
+    Ok(match options.html {
+        Some(_) => path,
+        None => path.map(|page| {
+            let stem = |path: &Path| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            page.with_file_name(format!("{}_and_{}.html", stem(&one[0]), stem(&page)))
+        }),
+    })
+}
+
 /// Refuses outputs that are of one recording.
 fn check_outputs(cli: &Cli, options: &ReportOptions) -> Result<()> {
-    if options.html.is_some() || options.open {
-        bail!("a page is of one recording: name one file");
-    }
     if !outputs(cli, options).is_empty() {
         bail!("one recording is converted at a time: name one file");
     }
@@ -126,14 +159,28 @@ fn columns() -> usize {
     terminal::known_columns().unwrap_or(COLUMNS)
 }
 
-/// Reads records into a summary.
-struct SummaryReader<'s>(&'s mut Summary);
+/// A recording that is compared, and its page if there is one.
+struct OneOfTwo {
+    summary: Summary,
+    page: Option<Page>,
+}
 
-impl Reader for SummaryReader<'_> {
+impl OneOfTwo {
+    fn new(has_page: bool) -> OneOfTwo {
+        OneOfTwo { summary: Summary::default(), page: has_page.then(Page::default) }
+    }
+
+    fn html(&self, title: &str, recording: &Recording) -> String {
+        self.page.as_ref().map_or(String::new(), |page| page.html(title, recording, &self.summary))
+    }
+}
+
+impl Reader for OneOfTwo {
     fn begin(&mut self, _: &Run) {}
 
     fn record(&mut self, record: Record) {
-        self.0.add(&record);
+        self.page.iter_mut().for_each(|page| page.add(&record));
+        self.summary.add(&record);
     }
 }
 

@@ -356,7 +356,7 @@ impl Class {
 }
 
 /// The operation that a function of the driver belongs to.
-fn operation(api: &str) -> Option<&'static str> {
+pub(super) fn operation(api: &str) -> Option<&'static str> {
     thread_local! {
         static BY_API: HashMap<&'static str, &'static str> = cuda::operations::Api::of_library(cuda::Library::Driver)
             .into_iter()

@@ -8,6 +8,8 @@ mod areas;
 mod arguments;
 mod columns;
 mod density;
+mod flame_graph;
+mod pair;
 mod rows;
 mod spans;
 mod tables;
@@ -20,6 +22,8 @@ mod texts;
 use areas::Areas;
 use arguments::Arguments;
 use density::Density;
+use flame_graph::FlameGraph;
+pub use pair::pair;
 use rows::Rows;
 use spans::Spans;
 use std::fmt::Write as _;
@@ -33,7 +37,7 @@ const SPANS: usize = 10_000_000;
 
 const PAGE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
-const PROGRAM: [&str; 13] = [
+const PROGRAM: [&str; 14] = [
     include_str!("js/words.js"),
     include_str!("js/columns.js"),
     include_str!("js/spans.js"),
@@ -44,6 +48,7 @@ const PROGRAM: [&str; 13] = [
     include_str!("js/draw.js"),
     include_str!("js/tables.js"),
     include_str!("js/range.js"),
+    include_str!("js/flame.js"),
     include_str!("js/timeline.js"),
     include_str!("js/views.js"),
     include_str!("js/main.js"),
@@ -56,6 +61,7 @@ pub struct Page {
     spans: Spans,
     arguments: Arguments,
     areas: Areas,
+    stacks: FlameGraph,
     /// Spans after the first `limit` ones.
     rest: Density,
     limit: usize,
@@ -63,8 +69,8 @@ pub struct Page {
 
 impl Default for Page {
     fn default() -> Page {
-        let (rows, spans, arguments, areas, rest) = Default::default();
-        Page { rows, spans, arguments, areas, rest, limit: SPANS }
+        let (rows, spans, arguments, areas, stacks, rest) = Default::default();
+        Page { rows, spans, arguments, areas, stacks, rest, limit: SPANS }
     }
 }
 
@@ -73,6 +79,7 @@ impl Page {
     pub fn add(&mut self, record: &Record) {
         self.areas.add(record);
         let Kind::Span(_) = &record.kind else { return };
+        self.stacks.add(record);
         let row = self.rows.row(record);
         match self.spans.len() < self.limit {
             true => self.spans.add(record, row, &mut self.arguments),
@@ -91,6 +98,7 @@ impl Page {
         self.spans.header(&mut data, &order);
         self.arguments.header(&mut data);
         self.areas.header(&mut data);
+        self.stacks.header(&mut data);
         self.rest.header(&mut data, first);
         tables::write(&mut data, summary);
         data.push('}');
@@ -109,6 +117,7 @@ impl Page {
         self.spans.columns(&order, first, |name, bytes| column(&mut out, name, bytes));
         self.areas.columns(first, |name, bytes| column(&mut out, name, bytes));
         self.rest.columns(first, |name, bytes| column(&mut out, name, bytes));
+        self.stacks.columns(|name, bytes| column(&mut out, name, bytes));
         column(&mut out, "launch", &self.spans.launch_column(&order));
         let arguments = self.spans.arguments(&order, self.arguments.shapes());
         self.arguments.columns(&arguments, |name, bytes| column(&mut out, name, bytes));

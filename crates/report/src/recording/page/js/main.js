@@ -48,6 +48,7 @@ function fillViews() {
     $("functions").append(element("h2", title));
     stats("functions", what, DATA[key], DATA[key + "_count"]);
   }
+  flameGraph();
   memory();
   errors();
 }
@@ -57,6 +58,7 @@ async function openPage() {
   readTheme();
   await loadSpans();
   await loadRows();
+  await loadStacks();
   summarize();
   head();
   legend();
@@ -66,6 +68,8 @@ async function openPage() {
   document.addEventListener("keydown", onKey);
   window.addEventListener("resize", timeline.resize);
   window.addEventListener("hashchange", recall);
+  document.body.classList.toggle("framed", isFramed);
+  if (isFramed) window.addEventListener("message", ({ data: [from, to] }) => timeline.look(from, to, true));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { readTheme(); timeline.resize(); });
   $("loading").remove();
   recall();

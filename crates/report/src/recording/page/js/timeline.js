@@ -233,10 +233,12 @@ const timeline = (() => {
     return sums;
   }
 
-  function look(a, b) {
+  // `follows`: another page has moved, and this one with it.
+  function look(a, b, follows = false) {
     const length = Math.min(Math.max(b - a, LEAST), all), middle = (a + b) / 2;
     from = Math.min(Math.max(middle - length / 2, 0), all - length);
     to = from + length;
+    if (!follows && isFramed) parent.postMessage([from, to], "*");
     draw();
   }
   // The selected span where it is seen.

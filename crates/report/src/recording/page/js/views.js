@@ -53,7 +53,7 @@ function legend() {
   item("failed", FAILED);
 }
 
-const VIEWS = ["timeline", "functions", "kernels", "memory", "errors", "keys"];
+const VIEWS = ["timeline", "functions", "kernels", "stacks", "memory", "errors", "keys"];
 let shownView = "timeline";
 function show(view) {
   for (const name of VIEWS) {
@@ -66,8 +66,11 @@ function show(view) {
   remember();
 }
 
+// A page in that of two recordings. It has no address of its own, and moves with the other one.
+const isFramed = window.parent !== window;
 let remembering = null;
 function remember() {
+  if (isFramed) return;
   clearTimeout(remembering);
   remembering = setTimeout(() => {
     const [from, to] = timeline.view(), parts = [];
