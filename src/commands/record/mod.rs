@@ -226,6 +226,9 @@ fn finish(tally: &summary::Summary, exports: &[ExportRequest], quiet: bool) {
     }
     let mut out = std::io::stderr().lock();
     let _ = writeln!(out, "\n{}", tally.short().trim_end());
+    let ticks = linux::proc::Usage::own().map_or(0, |usage| usage.cpu_ticks);
+    let ms = ticks * 1000 / rustix::param::clock_ticks_per_second();
+    let _ = writeln!(out, "cudatrace     used {}.{:02} s of processor time", ms / 1000, ms % 1000 / 10);
     for ExportRequest { kind, dest, .. } in exports.iter().filter(|request| request.dest != "-") {
         if let Some(look) = kind.look {
             let _ = writeln!(out, "recording     {dest}");

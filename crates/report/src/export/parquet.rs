@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use arrow_array::builder::{Int32Builder, StringDictionaryBuilder};
 use arrow_array::types::Int32Type;
-use arrow_array::{Array, ArrayRef, Int64Array, RecordBatch, TimestampNanosecondArray};
+use arrow_array::{Array, ArrayRef, Int64Array, RecordBatch, TimestampMicrosecondArray};
 use arrow_schema::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, ZstdLevel};
@@ -105,8 +105,8 @@ impl Table {
         let count = batch.num_rows();
         let starts =
             batch.column_by_name("ts").and_then(|column| column.as_any().downcast_ref::<Int64Array>());
-        let wall = |start: Option<i64>| i64::try_from(self.run.wall_ns(start? as u64)).ok();
-        let times = starts.into_iter().flatten().map(wall).collect::<TimestampNanosecondArray>();
+        let wall = |start: Option<i64>| i64::try_from(self.run.wall_ns(start? as u64) / 1000).ok();
+        let times = starts.into_iter().flatten().map(wall).collect::<TimestampMicrosecondArray>();
         let mut ranks = Int32Builder::with_capacity(count);
         let rank = self.run.rank.and_then(|rank| i32::try_from(rank).ok());
         let mut hosts = StringDictionaryBuilder::<Int32Type>::new();
@@ -128,11 +128,11 @@ impl Table {
 
 const UTC: &str = "UTC";
 
-/// The columns that a table has beside those of a recording: wall-clock time of the start, rank and host.
+/// The columns that a table has beside those of a recording: wall-clock time of the start, rank and host. Spark cannot read times in ns.
 fn run_fields() -> [Field; 3] {
     let word = DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8));
     [
-        Field::new("time", DataType::Timestamp(TimeUnit::Nanosecond, Some(UTC.into())), true),
+        Field::new("time", DataType::Timestamp(TimeUnit::Microsecond, Some(UTC.into())), true),
         Field::new("rank", DataType::Int32, true),
         Field::new("host", word, true),
     ]
