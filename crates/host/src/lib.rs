@@ -6,7 +6,7 @@
 //! - [`elf`]: functions of a file; [`prologue`]: the address of a probe within a function; [`patch`]: where a jump may replace it
 //! - `dwarf`: signatures and types from debug information
 //! - [`search`]: the files of a target's name; [`machine`]: the catalog
-//! - [`stack`]: names of addresses; [`eh_frame`]: unwind tables
+//! - [`stack`]: names of addresses; [`eh_frame`]: unwind tables; [`python`]: frames of Python
 
 mod branches;
 pub mod container;
@@ -19,6 +19,7 @@ pub mod machine;
 pub mod patch;
 mod perf_map;
 pub mod prologue;
+pub mod python;
 pub mod search;
 pub mod stack;
 pub mod untrusted_file;

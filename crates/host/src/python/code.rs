@@ -1,0 +1,94 @@
+//! Code objects: the name and the file of a function, and its lines.
+
+use super::layout::CodeLayout;
+use super::lines::line_of;
+use super::memory::Memory;
+
+/// Largest number of characters of a name or path that are read.
+const CHARACTERS: u64 = 4096;
+/// Largest table of lines, in bytes.
+const TABLE: u64 = 16 << 20;
+
+/// `length` of texts and `ob_size` of bytes.
+const LENGTH: u64 = 16;
+/// `state` of texts.
+const STATE: u64 = 32;
+/// Head of bytes.
+const BYTES_HEAD: u64 = 32;
+
+/// A function, or another piece of code such as a module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Code {
+    /// `Trainer.step`; before Python 3.11 without the class: `step`.
+    pub name: String,
+    /// Path of the source.
+    pub file: String,
+    /// The line of its `def`.
+    pub first_line: u32,
+    lines: Vec<u8>,
+    layout: CodeLayout,
+}
+
+impl Code {
+    /// Reads the object at an address.
+    pub(super) fn read(memory: &Memory, layout: &CodeLayout, address: u64) -> Option<Code> {
+        let text = |at: u64| text(memory, layout, memory.word(address + at)?);
+        Some(Code {
+            name: text(layout.name)?,
+            file: text(layout.file)?,
+            first_line: memory.half(address + layout.first_line)?,
+            lines: bytes(memory, memory.word(address + layout.lines)?)?,
+            layout: *layout,
+        })
+    }
+
+    /// The line of the instruction at an offset in bytes; `None` if it has none.
+    pub fn line(&self, offset: u32) -> Option<u32> {
+        line_of(self.layout.line_format, &self.lines, self.first_line, offset)
+    }
+}
+
+impl PartialEq for CodeLayout {
+    fn eq(&self, other: &CodeLayout) -> bool {
+        self.line_format == other.line_format
+    }
+}
+
+impl Eq for CodeLayout {}
+
+/// Reads a text. Its characters follow its head.
+fn text(memory: &Memory, layout: &CodeLayout, address: u64) -> Option<String> {
+    let length = memory.word(address + LENGTH)?.min(CHARACTERS);
+    // Bits: 2 of interning, 3 of the size of a character, whether the characters are here, whether all are ASCII.
+    let state = memory.half(address + STATE)?;
+    let (size, is_compact, is_ascii) = (state >> 2 & 7, state >> 5 & 1 == 1, state >> 6 & 1 == 1);
+    if !is_compact {
+        return None;
+    }
+    let [ascii, other] = layout.text_heads;
+    let mut bytes = vec![0; (length * u64::from(size)) as usize];
+    let head = if is_ascii { ascii } else { other };
+    memory.read(address + head, &mut bytes).then_some(())?;
+    let characters: Vec<u32> = match size {
+        1 => bytes.into_iter().map(u32::from).collect(),
+        2 => bytes.as_chunks::<2>().0.iter().map(|pair| u32::from(u16::from_le_bytes(*pair))).collect(),
+        4 => bytes.as_chunks::<4>().0.iter().map(|four| u32::from_le_bytes(*four)).collect(),
+        _ => return None,
+    };
+    Some(
+        characters
+            .into_iter()
+            .map(|one| char::from_u32(one).unwrap_or(char::REPLACEMENT_CHARACTER))
+            .collect(),
+    )
+}
+
+/// Reads an object of bytes.
+fn bytes(memory: &Memory, address: u64) -> Option<Vec<u8>> {
+    let length = memory.word(address + LENGTH)?;
+    if length > TABLE {
+        return None;
+    }
+    let mut bytes = vec![0; length as usize];
+    memory.read(address + BYTES_HEAD, &mut bytes).then_some(bytes)
+}

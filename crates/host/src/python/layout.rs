@@ -1,0 +1,233 @@
+//! Where the members of Python's structures are, by version: offsets in bytes, on x86-64.
+//!
+//! Source: the headers of CPython 3.9.18, 3.10.13, 3.11.7, 3.12.1, by a C program with `offsetof`; from 3.13 on `_Py_DebugOffsets`
+//! (Include/internal/pycore_debug_offsets.h), whose own members are at different places in 3.13.0, 3.14.10 and 3.15.2.
+
+use super::lines::LineFormat;
+use super::memory::Memory;
+use super::version::Version;
+
+/// Offsets of what a walk reads.
+#[derive(Clone, Debug)]
+pub(super) struct Layout {
+    /// In `_PyRuntime`: the first interpreter.
+    pub interpreters: u64,
+    /// In an interpreter: the next one.
+    pub next_interpreter: u64,
+    /// In an interpreter: the state of its first thread.
+    pub threads: u64,
+    /// In the state of a thread: that of the next one.
+    pub next_thread: u64,
+    /// In the state of a thread: `pthread_self()`.
+    pub pthread: u64,
+    /// In the state of a thread: its id.
+    pub tid: Option<u64>,
+    pub innermost: Innermost,
+    /// In a frame: the one around it.
+    pub previous: u64,
+    /// In a frame: the code object.
+    pub code: u64,
+    pub instruction: Instruction,
+    pub boundary: Boundary,
+    pub code_object: CodeLayout,
+}
+
+/// Where the state of a thread has its innermost frame.
+#[derive(Copy, Clone, Debug)]
+pub(super) enum Innermost {
+    At(u64),
+    /// In a structure that the state leads to.
+    Behind(u64, u64),
+}
+
+/// Where a frame tells its instruction.
+#[derive(Copy, Clone, Debug)]
+pub(super) enum Instruction {
+    /// A number of units of so many bytes.
+    Index { at: u64, bytes: u32 },
+    /// An address; the first instruction is at an offset in the code object.
+    Address { at: u64, first: u64 },
+}
+
+/// How the frames of one call of the interpreter are told from those of the next.
+#[derive(Copy, Clone, Debug)]
+pub(super) enum Boundary {
+    /// Each frame has a call of its own.
+    Each,
+    /// The outermost frame of a call has a byte that is 1.
+    Flag(u64),
+    /// The interpreter puts a frame of its own around those of a call. Its owner is at least this number.
+    Owner(u64, u8),
+}
+
+/// Offsets in a code object, and in texts.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct CodeLayout {
+    /// The qualified name, in versions that have it.
+    pub name: u64,
+    pub file: u64,
+    pub first_line: u64,
+    pub lines: u64,
+    pub line_format: LineFormat,
+    /// Sizes of the heads of texts: of ASCII, and of others.
+    pub text_heads: [u64; 2],
+}
+
+/// The layout that an interpreter tells of itself.
+pub(super) struct Told {
+    pub version: Version,
+    pub is_free_threaded: bool,
+    words: Vec<u64>,
+}
+
+/// Words of the longest `_Py_DebugOffsets` that are used.
+const WORDS: usize = 64;
+/// Its begin.
+const COOKIE: &[u8; 8] = b"xdebugpy";
+
+/// The begin of `_PyRuntime`; `None` before Python 3.13, where nothing is told.
+pub(super) fn told(memory: &Memory, runtime: u64) -> Option<Told> {
+    let mut bytes = [0; 8 * WORDS];
+    if !memory.read(runtime, &mut bytes) || !bytes.starts_with(COOKIE) {
+        return None;
+    }
+    let words: Vec<u64> = bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
+    Some(Told { version: Version::of_hex(words[1]), is_free_threaded: words[2] != 0, words })
+}
+
+/// First words of the groups of `_Py_DebugOffsets`.
+struct Groups {
+    thread: usize,
+    /// In the thread's group: those of `thread_id`, after which `native_thread_id` comes.
+    pthread: usize,
+    frame: usize,
+    code: usize,
+}
+
+/// The owner of a frame that the interpreter makes for itself: `FRAME_OWNED_BY_CSTACK`, from 3.14 on `FRAME_OWNED_BY_INTERPRETER`.
+const OF_INTERPRETER: u8 = 3;
+/// Sizes of `PyASCIIObject` and `PyCompactUnicodeObject`, before 3.12 and since.
+const OLD_TEXT_HEADS: [u64; 2] = [48, 72];
+const TEXT_HEADS: [u64; 2] = [40, 56];
+
+impl Layout {
+    /// The layout of a version; `None` for those that are not known.
+    pub(super) fn of(version: Version, told: Option<&Told>) -> Option<Layout> {
+        match (version.major, version.minor, told) {
+            (3, 9, None) => Some(before_3_11(104, 1, LineFormat::Lnotab)),
+            (3, 10, None) => Some(before_3_11(96, 2, LineFormat::Ranges)),
+            (3, 11, None) => Some(of_3_11()),
+            (3, 12, None) => Some(of_3_12()),
+            (3, 13, Some(told)) => {
+                Some(of_told(told, &Groups { thread: 19, pthread: 24, frame: 28, code: 34 }))
+            }
+            (3, 14, Some(told)) => {
+                Some(of_told(told, &Groups { thread: 22, pthread: 27, frame: 31, code: 39 }))
+            }
+            (3, 15, Some(told)) => {
+                Some(of_told(told, &Groups { thread: 22, pthread: 30, frame: 39, code: 47 }))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// 3.9 and 3.10: `f_lasti` is at `index`, in units of `bytes`.
+fn before_3_11(index: u64, bytes: u32, line_format: LineFormat) -> Layout {
+    Layout {
+        interpreters: 32,
+        next_interpreter: 0,
+        threads: 8,
+        next_thread: 8,
+        pthread: 176,
+        tid: None,
+        innermost: Innermost::At(24),
+        previous: 24,
+        code: 32,
+        instruction: Instruction::Index { at: index, bytes },
+        boundary: Boundary::Each,
+        code_object: CodeLayout {
+            name: 112,
+            file: 104,
+            first_line: 40,
+            lines: 120,
+            line_format,
+            text_heads: OLD_TEXT_HEADS,
+        },
+    }
+}
+
+fn of_3_11() -> Layout {
+    Layout {
+        interpreters: 40,
+        next_interpreter: 0,
+        threads: 16,
+        next_thread: 8,
+        pthread: 152,
+        tid: Some(160),
+        innermost: Innermost::Behind(56, 8),
+        previous: 48,
+        code: 32,
+        instruction: Instruction::Address { at: 56, first: 184 },
+        boundary: Boundary::Flag(68),
+        code_object: CodeLayout {
+            name: 128,
+            file: 112,
+            first_line: 72,
+            lines: 136,
+            line_format: LineFormat::Locations,
+            text_heads: OLD_TEXT_HEADS,
+        },
+    }
+}
+
+fn of_3_12() -> Layout {
+    Layout {
+        interpreters: 40,
+        next_interpreter: 0,
+        threads: 72,
+        next_thread: 8,
+        pthread: 136,
+        tid: Some(144),
+        innermost: Innermost::Behind(56, 0),
+        previous: 8,
+        code: 0,
+        instruction: Instruction::Address { at: 56, first: 192 },
+        boundary: Boundary::Owner(70, OF_INTERPRETER),
+        code_object: CodeLayout {
+            name: 128,
+            file: 112,
+            first_line: 68,
+            lines: 136,
+            line_format: LineFormat::Locations,
+            text_heads: TEXT_HEADS,
+        },
+    }
+}
+
+/// 3.13 and later. The first member of each group is the size of the structure.
+fn of_told(told: &Told, groups: &Groups) -> Layout {
+    let word = |at: usize| told.words[at];
+    let (thread, frame, code) = (groups.thread, groups.frame, groups.code);
+    Layout {
+        interpreters: word(5),
+        next_interpreter: word(8),
+        threads: word(9),
+        next_thread: word(thread + 2),
+        pthread: word(groups.pthread),
+        tid: Some(word(groups.pthread + 1)),
+        innermost: Innermost::At(word(thread + 4)),
+        previous: word(frame + 1),
+        code: word(frame + 2),
+        instruction: Instruction::Address { at: word(frame + 3), first: word(code + 9) },
+        boundary: Boundary::Owner(word(frame + 5), OF_INTERPRETER),
+        code_object: CodeLayout {
+            name: word(code + 3),
+            file: word(code + 1),
+            first_line: word(code + 5),
+            lines: word(code + 4),
+            line_format: LineFormat::Locations,
+            text_heads: TEXT_HEADS,
+        },
+    }
+}
