@@ -200,6 +200,18 @@ fn a_number_that_does_not_fit_is_refused_in_one_line() {
     assert!(refused > 30, "{refused}");
 }
 
+/// The tables of the tracer have the texts by which stripped programs with a CUDA runtime are known.
+#[test]
+fn the_tracer_is_no_program_with_a_cuda_runtime() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let stripped = folder.path().join("tracer");
+    let strip = Command::new("strip").arg("-o").arg(&stripped).arg(env!("CARGO_BIN_EXE_cudatrace")).status();
+    assert!(strip.expect("strip of binutils").success());
+    let elf = host::ElfFile::open(&stripped).expect("an ELF file");
+    assert!(elf.contains(b"cudaErrorInvalidValue\0") && elf.contains(b"libcuda.so.1\0") && !elf.has_symtab());
+    assert!(!host::search::hides_static_runtime(&stripped, &elf));
+}
+
 #[test]
 fn a_warning_of_a_bundled_script_shows_no_line_of_it() {
     if !can_trace() {

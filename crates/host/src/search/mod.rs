@@ -160,13 +160,18 @@ pub fn hides_static_runtime(path: &Path, elf: &ElfFile) -> bool {
         && (elf.has_gpu_code() || has_texts_of_runtime(elf))
 }
 
+/// A text that is in this program alone, since it is looked for: another run of this tracer has the texts of a runtime, too.
+const OWN_TEXT: &[u8] = b"the tracer's tables have the texts of a CUDA runtime";
+
 /// Whether a file without GPU code has the texts of a runtime: the name of a result, and the driver that it opens. Other
 /// libraries import no `dlsym`, mostly, and are not searched.
 fn has_texts_of_runtime(elf: &ElfFile) -> bool {
     let has = |section: &str, text: &[u8]| {
         elf.named_section(section).is_some_and(|bytes| memchr::memmem::find(bytes, text).is_some())
     };
-    has(".dynstr", b"\0dlsym\0") && RUNTIME_TEXTS.iter().all(|text| has(".rodata", text))
+    has(".dynstr", b"\0dlsym\0")
+        && RUNTIME_TEXTS.iter().all(|text| has(".rodata", text))
+        && !has(".rodata", OWN_TEXT)
 }
 
 /// The known library that a file is or contains, with its major version.
