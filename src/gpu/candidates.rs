@@ -241,8 +241,8 @@ impl<'a> Candidates<'a> {
             return InjectionPlan::NotNeeded;
         }
         if let Some(parent) = program.forked_from().filter(|_| !self.must_have(pid)) {
-            // The process has the memory of its parent until it executes a program.
-            if proc::share_memory(pid, parent) {
+            // The process has the memory of its parent until it executes a program. The tracer itself has the driver where NVML uses it.
+            if parent == std::process::id() || proc::share_memory(pid, parent) {
                 return InjectionPlan::NotNeeded;
             }
             if uses_cuda(parent) {
