@@ -1,7 +1,7 @@
 //! Code objects: the name and the file of a function, and its lines.
 
 use super::layout::CodeLayout;
-use super::lines::line_of;
+use super::lines::{LineFormat, line_of};
 use super::memory::Memory;
 
 /// Largest number of characters of a name or path that are read.
@@ -26,41 +26,33 @@ pub struct Code {
     /// The line of its `def`.
     pub first_line: u32,
     lines: Vec<u8>,
-    layout: CodeLayout,
+    line_format: LineFormat,
 }
 
 impl Code {
     /// Reads the object at an address.
     pub(super) fn read(memory: &Memory, layout: &CodeLayout, address: u64) -> Option<Code> {
-        let text = |at: u64| text(memory, layout, memory.word(address + at)?);
+        let text = |at: u64| text(memory, layout, memory.u64(address, at)?);
         Some(Code {
             name: text(layout.name)?,
             file: text(layout.file)?,
-            first_line: memory.half(address + layout.first_line)?,
-            lines: bytes(memory, memory.word(address + layout.lines)?)?,
-            layout: *layout,
+            first_line: memory.u32(address, layout.first_line)?,
+            lines: bytes(memory, memory.u64(address, layout.lines)?)?,
+            line_format: layout.line_format,
         })
     }
 
     /// The line of the instruction at an offset in bytes; `None` if it has none.
     pub fn line(&self, offset: u32) -> Option<u32> {
-        line_of(self.layout.line_format, &self.lines, self.first_line, offset)
+        line_of(self.line_format, &self.lines, self.first_line, offset)
     }
 }
-
-impl PartialEq for CodeLayout {
-    fn eq(&self, other: &CodeLayout) -> bool {
-        self.line_format == other.line_format
-    }
-}
-
-impl Eq for CodeLayout {}
 
 /// Reads a text. Its characters follow its head.
 fn text(memory: &Memory, layout: &CodeLayout, address: u64) -> Option<String> {
-    let length = memory.word(address + LENGTH)?.min(CHARACTERS);
+    let length = memory.u64(address, LENGTH)?.min(CHARACTERS);
     // Bits: 2 of interning, 3 of the size of a character, whether the characters are here, whether all are ASCII.
-    let state = memory.half(address + STATE)?;
+    let state = memory.u32(address, STATE)?;
     let (size, is_compact, is_ascii) = (state >> 2 & 7, state >> 5 & 1 == 1, state >> 6 & 1 == 1);
     if !is_compact {
         return None;
@@ -68,7 +60,7 @@ fn text(memory: &Memory, layout: &CodeLayout, address: u64) -> Option<String> {
     let [ascii, other] = layout.text_heads;
     let mut bytes = vec![0; (length * u64::from(size)) as usize];
     let head = if is_ascii { ascii } else { other };
-    memory.read(address + head, &mut bytes).then_some(())?;
+    memory.read(address, head, &mut bytes).then_some(())?;
     let characters: Vec<u32> = match size {
         1 => bytes.into_iter().map(u32::from).collect(),
         2 => bytes.as_chunks::<2>().0.iter().map(|pair| u32::from(u16::from_le_bytes(*pair))).collect(),
@@ -85,10 +77,10 @@ fn text(memory: &Memory, layout: &CodeLayout, address: u64) -> Option<String> {
 
 /// Reads an object of bytes.
 fn bytes(memory: &Memory, address: u64) -> Option<Vec<u8>> {
-    let length = memory.word(address + LENGTH)?;
+    let length = memory.u64(address, LENGTH)?;
     if length > TABLE {
         return None;
     }
     let mut bytes = vec![0; length as usize];
-    memory.read(address + BYTES_HEAD, &mut bytes).then_some(bytes)
+    memory.read(address, BYTES_HEAD, &mut bytes).then_some(bytes)
 }

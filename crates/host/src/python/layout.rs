@@ -4,7 +4,6 @@
 //! (Include/internal/pycore_debug_offsets.h), whose own members are at different places in 3.13.0, 3.14.10 and 3.15.2.
 
 use super::lines::LineFormat;
-use super::memory::Memory;
 use super::version::Version;
 
 /// Offsets of what a walk reads.
@@ -28,6 +27,8 @@ pub(super) struct Layout {
     /// In a frame: the code object.
     pub code: u64,
     pub instruction: Instruction,
+    /// In a frame: who owns it, in versions with frames that are not complete yet.
+    pub owner: Option<u64>,
     pub boundary: Boundary,
     pub code_object: CodeLayout,
 }
@@ -49,7 +50,7 @@ pub(super) enum Instruction {
     Address { at: u64, first: u64 },
 }
 
-/// How the frames of one call of the interpreter are told from those of the next.
+/// Where the frames of one call of the interpreter end and those of the next begin.
 #[derive(Copy, Clone, Debug)]
 pub(super) enum Boundary {
     /// Each frame has a call of its own.
@@ -73,26 +74,28 @@ pub(super) struct CodeLayout {
     pub text_heads: [u64; 2],
 }
 
-/// The layout that an interpreter tells of itself.
-pub(super) struct Told {
+/// `_Py_DebugOffsets`: the layout as the interpreter itself has it.
+pub(super) struct DebugOffsets {
     pub version: Version,
     pub is_free_threaded: bool,
-    words: Vec<u64>,
+    words: [u64; WORDS],
 }
 
 /// Words of the longest `_Py_DebugOffsets` that are used.
-const WORDS: usize = 64;
+pub(super) const WORDS: usize = 64;
 /// Its begin.
 const COOKIE: &[u8; 8] = b"xdebugpy";
 
-/// The begin of `_PyRuntime`; `None` before Python 3.13, where nothing is told.
-pub(super) fn told(memory: &Memory, runtime: u64) -> Option<Told> {
-    let mut bytes = [0; 8 * WORDS];
-    if !memory.read(runtime, &mut bytes) || !bytes.starts_with(COOKIE) {
-        return None;
+impl DebugOffsets {
+    /// The begin of `_PyRuntime`; `None` before Python 3.13, which has none.
+    pub(super) fn of(words: &[u64; WORDS]) -> Option<DebugOffsets> {
+        let is_there = words[0] == u64::from_le_bytes(*COOKIE);
+        is_there.then(|| DebugOffsets {
+            version: Version::of_hex(words[1]),
+            is_free_threaded: words[2] != 0,
+            words: *words,
+        })
     }
-    let words: Vec<u64> = bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
-    Some(Told { version: Version::of_hex(words[1]), is_free_threaded: words[2] != 0, words })
 }
 
 /// First words of the groups of `_Py_DebugOffsets`.
@@ -112,20 +115,20 @@ const TEXT_HEADS: [u64; 2] = [40, 56];
 
 impl Layout {
     /// The layout of a version; `None` for those that are not known.
-    pub(super) fn of(version: Version, told: Option<&Told>) -> Option<Layout> {
-        match (version.major, version.minor, told) {
+    pub(super) fn of(version: Version, offsets: Option<&DebugOffsets>) -> Option<Layout> {
+        match (version.major, version.minor, offsets) {
             (3, 9, None) => Some(before_3_11(104, 1, LineFormat::Lnotab)),
             (3, 10, None) => Some(before_3_11(96, 2, LineFormat::Ranges)),
             (3, 11, None) => Some(of_3_11()),
             (3, 12, None) => Some(of_3_12()),
-            (3, 13, Some(told)) => {
-                Some(of_told(told, &Groups { thread: 19, pthread: 24, frame: 28, code: 34 }))
+            (3, 13, Some(offsets)) => {
+                Some(of_offsets(offsets, &Groups { thread: 19, pthread: 24, frame: 28, code: 34 }))
             }
-            (3, 14, Some(told)) => {
-                Some(of_told(told, &Groups { thread: 22, pthread: 27, frame: 31, code: 39 }))
+            (3, 14, Some(offsets)) => {
+                Some(of_offsets(offsets, &Groups { thread: 22, pthread: 27, frame: 31, code: 39 }))
             }
-            (3, 15, Some(told)) => {
-                Some(of_told(told, &Groups { thread: 22, pthread: 30, frame: 39, code: 47 }))
+            (3, 15, Some(offsets)) => {
+                Some(of_offsets(offsets, &Groups { thread: 22, pthread: 30, frame: 39, code: 47 }))
             }
             _ => None,
         }
@@ -145,6 +148,7 @@ fn before_3_11(index: u64, bytes: u32, line_format: LineFormat) -> Layout {
         previous: 24,
         code: 32,
         instruction: Instruction::Index { at: index, bytes },
+        owner: None,
         boundary: Boundary::Each,
         code_object: CodeLayout {
             name: 112,
@@ -169,6 +173,7 @@ fn of_3_11() -> Layout {
         previous: 48,
         code: 32,
         instruction: Instruction::Address { at: 56, first: 184 },
+        owner: Some(69),
         boundary: Boundary::Flag(68),
         code_object: CodeLayout {
             name: 128,
@@ -193,6 +198,7 @@ fn of_3_12() -> Layout {
         previous: 8,
         code: 0,
         instruction: Instruction::Address { at: 56, first: 192 },
+        owner: Some(70),
         boundary: Boundary::Owner(70, OF_INTERPRETER),
         code_object: CodeLayout {
             name: 128,
@@ -206,8 +212,8 @@ fn of_3_12() -> Layout {
 }
 
 /// 3.13 and later. The first member of each group is the size of the structure.
-fn of_told(told: &Told, groups: &Groups) -> Layout {
-    let word = |at: usize| told.words[at];
+fn of_offsets(offsets: &DebugOffsets, groups: &Groups) -> Layout {
+    let word = |at: usize| offsets.words[at];
     let (thread, frame, code) = (groups.thread, groups.frame, groups.code);
     Layout {
         interpreters: word(5),
@@ -220,6 +226,7 @@ fn of_told(told: &Told, groups: &Groups) -> Layout {
         previous: word(frame + 1),
         code: word(frame + 2),
         instruction: Instruction::Address { at: word(frame + 3), first: word(code + 9) },
+        owner: Some(word(frame + 5)),
         boundary: Boundary::Owner(word(frame + 5), OF_INTERPRETER),
         code_object: CodeLayout {
             name: word(code + 3),

@@ -69,11 +69,12 @@ fn by_locations(table: &[u8], first_line: u32, offset: u32) -> Option<i64> {
     let mut rest = table;
     while let Some((head, behind)) = rest.split_first() {
         let code = head >> 3 & 15;
-        line += match code {
+        let step = match code {
             LONG | NO_COLUMNS => signed(behind),
             code if STEPS.contains(&code) => i64::from(code - STEPS.start()),
             _ => 0,
         };
+        line = line.saturating_add(step);
         end += (u32::from(head & 7) + 1) * UNIT;
         if offset < end {
             return (code != NONE).then_some(line);
@@ -143,6 +144,9 @@ mod tests {
 
     #[test]
     fn any_bytes_are_no_reason_to_fail() {
+        // Steps of the line that are as large as can be.
+        let steps = [0x80 | 13 << 3, 0x7f, 0x7f, 0x7f, 0x7f, 0x7f, 0x7f, 0x7f, 0x7f, 0x7f, 0x3e].repeat(40);
+        assert_eq!(line_of(LineFormat::Locations, &steps, 1, 70), None);
         for seed in 0..=255u8 {
             let table: Vec<u8> = (0..64u8).map(|at| at.wrapping_mul(seed).wrapping_add(seed)).collect();
             for format in [LineFormat::Lnotab, LineFormat::Ranges, LineFormat::Locations] {

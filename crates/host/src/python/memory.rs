@@ -13,28 +13,38 @@ impl Memory {
         File::open(format!("/proc/{pid}/mem")).ok().map(Memory)
     }
 
-    /// Fills a buffer; false if not all of it can be read.
-    pub(super) fn read(&self, address: u64, to: &mut [u8]) -> bool {
-        self.0.read_exact_at(to, address).is_ok()
+    /// Fills a buffer from a member of a structure on; false if not all of it can be read. Addresses and offsets are the process's own words:
+    /// their sum may be any number.
+    pub(super) fn read(&self, base: u64, offset: u64, to: &mut [u8]) -> bool {
+        self.0.read_exact_at(to, base.wrapping_add(offset)).is_ok()
     }
 
-    fn array<const N: usize>(&self, address: u64) -> Option<[u8; N]> {
+    fn array<const N: usize>(&self, base: u64, offset: u64) -> Option<[u8; N]> {
         let mut bytes = [0; N];
-        self.read(address, &mut bytes).then_some(bytes)
+        self.read(base, offset, &mut bytes).then_some(bytes)
     }
 
-    /// The 8 bytes at an address, as a number.
-    pub(super) fn word(&self, address: u64) -> Option<u64> {
-        self.array(address).map(u64::from_le_bytes)
+    /// A member of 8 bytes.
+    pub(super) fn u64(&self, base: u64, offset: u64) -> Option<u64> {
+        self.array(base, offset).map(u64::from_le_bytes)
     }
 
-    /// The 4 bytes at an address, as a number.
-    pub(super) fn half(&self, address: u64) -> Option<u32> {
-        self.array(address).map(u32::from_le_bytes)
+    /// A member of 4 bytes.
+    pub(super) fn u32(&self, base: u64, offset: u64) -> Option<u32> {
+        self.array(base, offset).map(u32::from_le_bytes)
     }
 
-    /// The byte at an address.
-    pub(super) fn byte(&self, address: u64) -> Option<u8> {
-        self.array::<1>(address).map(|[byte]| byte)
+    /// A member of one byte.
+    pub(super) fn u8(&self, base: u64, offset: u64) -> Option<u8> {
+        self.array(base, offset).map(|[byte]| byte)
+    }
+
+    /// So many words from an address on.
+    pub(super) fn words<const N: usize>(&self, address: u64) -> Option<[u64; N]> {
+        let mut words = [0; N];
+        for (at, word) in (0..).step_by(8).zip(&mut words) {
+            *word = self.u64(address, at)?;
+        }
+        Some(words)
     }
 }

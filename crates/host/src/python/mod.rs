@@ -6,8 +6,8 @@
 //!                                           frame -> code object (name, file, table of lines), instruction
 //! ```
 //!
-//! Python 3.13 and later tell the offsets of their members at the begin of `_PyRuntime`; earlier ones have a table in [`layout`]. Each code
-//! object is checked to be one, so that a wrong guess gives no frames, and never wrong ones.
+//! Python 3.13 and later have the offsets of their members at the begin of `_PyRuntime`; earlier ones have a table in [`layout`]. Each code
+//! object is checked to be one, so that what is no frame gives none.
 //!
 //! CPython 3.9 to 3.15, without those that have no lock of the interpreter (free-threaded builds).
 
@@ -23,7 +23,7 @@ use linux::proc::{self, Mapping};
 
 use crate::elf::ElfFile;
 pub use code::Code;
-use layout::{Boundary, Innermost, Instruction, Layout};
+use layout::{Boundary, DebugOffsets, Innermost, Instruction, Layout};
 use memory::Memory;
 pub use version::Version;
 
@@ -87,10 +87,29 @@ pub struct Thread {
 pub struct PythonFrame {
     /// Address of the code object.
     pub code: u64,
-    /// Offset of the instruction that is executed, in bytes.
-    pub offset: u32,
+    /// Offset of the instruction that is executed, in bytes; `None` if that is none yet.
+    pub offset: Option<u32>,
     /// Whether C code called the interpreter for it: the frame around it belongs to an earlier call of the interpreter.
     pub is_entry: bool,
+}
+
+/// The frames of a thread.
+#[derive(Clone, Debug, Default)]
+pub struct PythonStack {
+    /// The innermost one first.
+    pub frames: Vec<PythonFrame>,
+    /// Frames around these could not be read, or are too many.
+    pub is_cut: bool,
+}
+
+/// What is at the address of a frame.
+enum Found {
+    Frame(PythonFrame),
+    /// A frame that the interpreter made for itself: the one before is the outermost of its call.
+    Boundary,
+    /// A frame that is not shown.
+    Incomplete,
+    Nothing,
 }
 
 impl Python {
@@ -109,24 +128,34 @@ impl Python {
             .iter()
             .filter(|map| map.offset == 0 && map.name.path().is_some_and(is_candidate))
             .collect();
-        // The program may have the interpreter in itself, and the library beside it.
-        candidates.sort_by_key(|map| map.name.path() == executable.as_deref());
-        let found = candidates.into_iter().find_map(|map| Some((map, Symbols::of(pid, map)?)));
-        found.map(|(map, symbols)| symbols.and_then(|symbols| Python::with(pid, map, &mappings, symbols)))
+        // A program that has the interpreter in itself may load a library of it, too, which is not used then.
+        candidates.sort_by_key(|map| map.name.path() != executable.as_deref());
+        let mut refused = None;
+        for map in candidates {
+            match Symbols::of(pid, map) {
+                Some(Ok(symbols)) => return Some(Python::with(pid, map, &mappings, symbols)),
+                // Some libraries named so only lead to the one with the interpreter.
+                Some(Err(why)) => refused = Some(Err(why)),
+                None => {}
+            }
+        }
+        refused
     }
 
     fn with(pid: u32, map: &Mapping, mappings: &[Mapping], symbols: Symbols) -> Result<Python, Unreadable> {
         let memory = Memory::of(pid).ok_or(Unreadable::NoMemory)?;
-        let offsets = layout::told(&memory, symbols.runtime);
+        let begin = memory.words::<{ layout::WORDS }>(symbols.runtime).ok_or(Unreadable::NoMemory)?;
+        let offsets = DebugOffsets::of(&begin);
         let version = match (offsets.as_ref(), symbols.version) {
-            (Some(told), _) => told.version,
-            (None, Some(at)) => Version::of_hex(memory.word(at).ok_or(Unreadable::NoMemory)?),
+            (Some(offsets), _) => offsets.version,
+            (None, Some(at)) => Version::of_hex(memory.u64(at, 0).ok_or(Unreadable::NoMemory)?),
             (None, None) => {
-                let paths = [map].into_iter().chain(mappings).filter_map(|map| map.name.path());
-                paths.filter_map(Version::of_path).next().ok_or(Unreadable::NoVersion)?
+                let own = map.name.path().and_then(Version::of_path);
+                let others = || mappings.iter().filter_map(|map| map.name.path()).find_map(Version::of_path);
+                own.or_else(others).ok_or(Unreadable::NoVersion)?
             }
         };
-        if offsets.as_ref().is_some_and(|told| told.is_free_threaded) {
+        if offsets.as_ref().is_some_and(|offsets| offsets.is_free_threaded) {
             return Err(Unreadable::FreeThreaded(version));
         }
         let layout = Layout::of(version, offsets.as_ref()).ok_or(Unreadable::Version(version))?;
@@ -141,74 +170,107 @@ impl Python {
     /// The threads that Python knows, those that were made last first.
     pub fn threads(&self) -> Vec<Thread> {
         let layout = &self.layout;
-        let mut threads = Vec::new();
-        let first = self.memory.word(self.runtime + layout.interpreters);
-        for interpreter in self.list(first, layout.next_interpreter) {
-            let first = self.memory.word(interpreter + layout.threads);
-            threads.extend(self.list(first, layout.next_thread).filter_map(|state| {
-                let tid = layout.tid.map(|at| self.memory.word(state + at));
-                let pthread = self.memory.word(state + layout.pthread)?;
-                Some(Thread { state, pthread, tid: tid.flatten() })
-            }));
-        }
-        threads
+        let interpreters =
+            self.list(self.memory.u64(self.runtime, layout.interpreters), layout.next_interpreter);
+        let states = interpreters.flat_map(|interpreter| {
+            self.list(self.memory.u64(interpreter, layout.threads), layout.next_thread)
+        });
+        let thread = |state: u64| {
+            let tid = layout.tid.and_then(|at| self.memory.u64(state, at));
+            Some(Thread { state, pthread: self.memory.u64(state, layout.pthread)?, tid })
+        };
+        states.take(LISTED).filter_map(thread).collect()
     }
 
     /// Addresses of a list whose members have the next one at an offset.
     fn list(&self, first: Option<u64>, next: u64) -> impl Iterator<Item = u64> {
         let present = |at: u64| Some(at).filter(|at| *at != 0);
-        let following = move |at: &u64| self.memory.word(at + next).and_then(present);
+        let following = move |at: &u64| self.memory.u64(*at, next).and_then(present);
         std::iter::successors(first.and_then(present), following).take(LISTED)
     }
 
     /// The frames of a thread, the innermost one first. Those of a thread that runs may be of several moments.
-    pub fn frames(&self, thread: Thread) -> Vec<PythonFrame> {
+    pub fn frames(&self, thread: Thread) -> PythonStack {
         let layout = &self.layout;
         let innermost = match layout.innermost {
-            Innermost::At(at) => self.memory.word(thread.state + at),
+            Innermost::At(at) => self.memory.u64(thread.state, at),
             Innermost::Behind(at, behind) => {
-                self.memory.word(thread.state + at).and_then(|inner| self.memory.word(inner + behind))
+                self.memory.u64(thread.state, at).and_then(|inner| self.memory.u64(inner, behind))
             }
         };
-        let mut frames: Vec<PythonFrame> = Vec::new();
-        for frame in self.list(innermost, layout.previous).take(FRAMES) {
-            let is_entry = match layout.boundary {
-                Boundary::Each => true,
-                Boundary::Flag(at) => self.memory.byte(frame + at) == Some(1),
-                Boundary::Owner(at, least) => {
-                    if self.memory.byte(frame + at).is_none_or(|owner| owner >= least) {
-                        // The interpreter's own frame, which calls the one before.
-                        frames.last_mut().into_iter().for_each(|inner| inner.is_entry = true);
-                        continue;
-                    }
-                    false
-                }
-            };
-            let Some(code) = self.memory.word(frame + layout.code).map(|code| code & !MARKS) else { break };
-            if !self.is_code(code) {
+        let mut stack = PythonStack::default();
+        for frame in self.list(innermost, layout.previous) {
+            if stack.frames.len() == FRAMES {
+                stack.is_cut = true;
                 break;
             }
-            let offset = self.offset_in(code, frame).unwrap_or(0);
-            frames.push(PythonFrame { code, offset, is_entry });
+            match self.frame(frame) {
+                Found::Frame(frame) => stack.frames.push(frame),
+                Found::Boundary => {
+                    stack.frames.last_mut().into_iter().for_each(|inner| inner.is_entry = true)
+                }
+                Found::Incomplete => {}
+                Found::Nothing => {
+                    stack.is_cut = true;
+                    break;
+                }
+            }
         }
-        frames
+        stack
+    }
+
+    fn frame(&self, frame: u64) -> Found {
+        let layout = &self.layout;
+        let is_entry = match layout.boundary {
+            Boundary::Each => true,
+            Boundary::Flag(at) => self.memory.u8(frame, at) == Some(1),
+            Boundary::Owner(at, least) => match self.memory.u8(frame, at) {
+                Some(owner) if owner < least => false,
+                Some(_) => return Found::Boundary,
+                None => return Found::Nothing,
+            },
+        };
+        let code = self.memory.u64(frame, layout.code).map(|code| code & !MARKS);
+        let Some(code) = code.filter(|code| self.is_code(*code)) else { return Found::Nothing };
+        let offset = self.offset_in(code, frame);
+        match self.is_incomplete(frame, code, offset) {
+            true if is_entry => Found::Boundary,
+            true => Found::Incomplete,
+            false => Found::Frame(PythonFrame { code, offset, is_entry }),
+        }
+    }
+
+    /// Whether a frame has not begun its function: Python itself shows no such frame. From 3.13 on the call of a class has one of its own,
+    /// for the end of `__init__`.
+    fn is_incomplete(&self, frame: u64, code: u64, offset: Option<u32>) -> bool {
+        const OF_GENERATOR: u8 = 1;
+        /// Before the first instruction of the code object: the number of the first one of the source.
+        const FIRST_TRACEABLE: u64 = 16;
+        const UNIT: u32 = 2;
+        let (Some(owner), Instruction::Address { first, .. }) = (self.layout.owner, self.layout.instruction)
+        else {
+            return false;
+        };
+        let traceable = self.memory.u32(code, first - FIRST_TRACEABLE).unwrap_or(0);
+        let is_before = offset.is_none_or(|offset| offset < traceable.saturating_mul(UNIT));
+        is_before && self.memory.u8(frame, owner) != Some(OF_GENERATOR)
     }
 
     /// Whether there is a code object at an address.
     fn is_code(&self, address: u64) -> bool {
         const TYPE: u64 = 8;
-        self.memory.word(address + TYPE) == Some(self.code_type)
+        self.memory.u64(address, TYPE) == Some(self.code_type)
     }
 
-    /// Offset of the instruction that a frame executes.
+    /// Offset of the instruction that a frame executes; `None` if it executes none yet.
     fn offset_in(&self, code: u64, frame: u64) -> Option<u32> {
         match self.layout.instruction {
-            // -1: none yet.
             Instruction::Index { at, bytes } => {
-                Some((self.memory.half(frame + at)? as i32).max(0) as u32 * bytes)
+                let index = u32::try_from(self.memory.u32(frame, at)? as i32).ok()?;
+                index.checked_mul(bytes)
             }
             Instruction::Address { at, first } => {
-                let offset = self.memory.word(frame + at)?.wrapping_sub(code + first);
+                let offset = self.memory.u64(frame, at)?.wrapping_sub(code.wrapping_add(first));
                 u32::try_from(offset).ok()
             }
         }
