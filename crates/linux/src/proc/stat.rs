@@ -55,6 +55,8 @@ impl Usage {
 
 /// Flag of a kernel thread: `PF_KTHREAD`.
 const KERNEL_THREAD: u32 = 0x0020_0000;
+/// Flag of a thread that ends: `PF_EXITING`.
+const EXITING: u32 = 4;
 
 /// Fields of `/proc/PID/stat`.
 pub(super) struct Stat {
@@ -77,9 +79,10 @@ impl Stat {
         Stat::at(&format!("/proc/{pid}/stat"))
     }
 
-    /// Whether it has memory, though it may be executing a program just now.
+    /// Whether it has memory, though it may be executing a program just now. A process that ends gives its memory back first, and its files
+    /// then.
     pub(super) fn has_memory(&self) -> bool {
-        self.start_code != 0 || !is_ended(self.state) && self.flags & KERNEL_THREAD == 0
+        self.start_code != 0 || !is_ended(self.state) && self.flags & (KERNEL_THREAD | EXITING) == 0
     }
 
     fn at(path: &str) -> Option<Stat> {
@@ -129,5 +132,6 @@ mod tests {
             Stat::parse(format!("7 (a) {state} 1 0 0 0 0 {flags} {zeros}").as_bytes()).expect("all fields")
         };
         assert!(of('R', 0).has_memory() && !of('Z', 0).has_memory() && !of('S', KERNEL_THREAD).has_memory());
+        assert!(!of('R', EXITING).has_memory() && !of('D', EXITING).has_memory());
     }
 }
