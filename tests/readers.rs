@@ -118,15 +118,17 @@ ask(queries(ranks))
 print("ranks", sorted(set(rows["rank"].to_pylist())))
 ask(queries(large))
 all = "select count(distinct rank), count(*), count(distinct id), max(launch is null) from read_parquet('%s/tables/*/gpu.parquet') where probe = 'gpu:kernel'"
-try:
-    import dask
+import importlib.util
+if importlib.util.find_spec("dask"):
     exec(re.search(r"```python\n(import dask.*?)print\((.*?)\)\n```", large, re.S).expand(r"\1found = \2").replace("tables/", sys.argv[1] + "/tables/"))
     sums = "select rank, sum(dur) from read_parquet('%s/tables/*/gpu.parquet') where probe = 'gpu:kernel' and name not like 'nccl%%' group by rank"
     print("dask finds the same:", found.to_dict() == dict(duckdb.sql(sums % sys.argv[1]).fetchall()))
-except ImportError:
+else:
     print("no dask")
 import pyarrow.parquet
 print("time is", pyarrow.parquet.read_schema(sys.argv[1] + "/tables/rank0/gpu.parquet").field("time").type)
+keys = duckdb.sql("select key from parquet_kv_metadata('%s/tables/rank0/gpu.parquet')" % sys.argv[1]).fetchall()
+print("metadata:", *sorted(key.decode() for key, in keys))
 print("kernels of", *duckdb.sql(all % sys.argv[1]).fetchall()[0])
 "#;
 
@@ -194,6 +196,7 @@ fn the_questions_in_sql_have_answers() {
         assert_eq!(rows == 0, is_empty, "{question}: {said}");
     }
     assert!(said.contains("ranks [0, 1]"), "{said}");
+    assert!(said.contains("cudatrace.dropped cudatrace.run"), "{said}");
     // Spark reads no time in ns.
     assert!(said.contains("time is timestamp[us, tz=UTC]"), "{said}");
     assert!(said.contains("dask finds the same: True") || said.contains("no dask"), "{said}");

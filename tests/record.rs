@@ -182,6 +182,7 @@ fn drive(page: &str, lines: &[Value]) {
         "kernels",
         "explained",
         "recalled",
+        "typed",
     ] {
         assert_eq!(log[step], "true", "{step}");
     }
@@ -1042,8 +1043,30 @@ fn two_recordings_are_compared_and_ranks_are_put_beside_each_other() {
     std::fs::copy(again, &copy).unwrap();
     refused(&[&ranks[0], &ranks[1], copy.to_str().unwrap()], "are both of rank 1");
     refused(&["--diff", &few], "--diff compares two recordings, and 1 are named");
-    refused(&[&ranks[0], &ranks[1], "--html", "page.html"], "a page is of one recording, or of two");
+    refused(&[&ranks[0], &ranks[1], "--html", "page.html"], "--diff compares these two ranks in a page");
     refused(&[&few, &many, "--csv", "kernels"], "no table `kernels`: expected changes");
+    refused(
+        &[&few, &many, "--html", "page.html", "--csv", "kernels"],
+        "no table `kernels`: expected changes",
+    );
+    // A copy is no further part; one file by two names is one recording; no recording is written over.
+    let twin = folder.path().join("twin.arrows");
+    std::fs::copy(&few, &twin).unwrap();
+    let twin = twin.to_str().unwrap();
+    refused(&[&few, twin], "are the same part of one run");
+    let link = folder.path().join("link.arrows");
+    std::os::unix::fs::symlink(&few, &link).unwrap();
+    assert_eq!(json(&[&few, link.to_str().unwrap()]), json(&[&few]));
+    refused(&[twin, "--html", twin], "is the recording that is read");
+    refused(&[&many, twin, "--html", twin], "is the recording that is read");
+    refused(&[&few, "-"], "can be read once only");
+    // A part of a recording stays one when it is converted.
+    let lines = text(&cudatrace(&["report", &few, "--jsonl", "-"]).stdout);
+    let cut = folder.path().join("cut.jsonl");
+    std::fs::write(&cut, &lines[..lines.len() / 2]).unwrap();
+    let converted = cudatrace(&["report", cut.to_str().unwrap(), "--jsonl", "-"]);
+    assert!(lines.contains("\"type\":\"end\"") && !text(&converted.stdout).contains("\"type\":\"end\""));
+    assert!(text(&converted.stderr).contains("the recording was cut off"), "{}", text(&converted.stderr));
 }
 
 #[test]

@@ -415,7 +415,7 @@ impl Writer {
     }
 
     fn finish(&mut self, goes_on: bool) -> io::Result<()> {
-        let end = End { dropped: self.summary.dropped(), goes_on };
+        let end = End { dropped: self.summary.dropped(), goes_on, is_cut: false };
         self.exporter()?.finish(&end)?;
         self.summary.written.store(self.ledger.close(), Ordering::Relaxed);
         Ok(())

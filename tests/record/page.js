@@ -43,6 +43,13 @@ async function use() {
     views.push(shown.map((section) => section.id).join());
   }
   say("views", views.join(" "));
+  // Keys of views are letters of a name in other fields.
+  show("errors");
+  const field = document.createElement("input");
+  document.body.append(field);
+  press("2", field);
+  say("typed", !document.getElementById("errors").hidden);
+  field.remove();
   press("2");
   const calls = () => [...document.querySelectorAll("#functions tbody tr")].map((row) => Number(row.cells[1].textContent.replaceAll(",", "")));
   document.querySelectorAll("#functions th button")[1].click();

@@ -126,7 +126,7 @@ fn written<E: Exporter>(make: impl FnOnce(SharedBuffer) -> E) -> Vec<u8> {
     let out = SharedBuffer::default();
     let mut exporter = make(out.clone());
     records().iter().for_each(|record| exporter.record(record).unwrap());
-    exporter.finish(&End { dropped: 3, goes_on: false }).unwrap();
+    exporter.finish(&End { dropped: 3, ..End::default() }).unwrap();
     out.0.lock().unwrap().clone()
 }
 

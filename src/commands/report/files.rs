@@ -10,6 +10,7 @@ use report::export::Run;
 use report::recording;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -64,6 +65,12 @@ struct FoundRecording {
 fn by_run(files: Vec<PathBuf>) -> Result<Vec<FoundRecording>> {
     let mut found: Vec<FoundRecording> = Vec::new();
     for file in files {
+        if !file.is_file() && (file == Path::new(STDIN) || file.exists()) {
+            bail!(
+                "`{}` can be read once only, which several recordings need twice: name files",
+                file.display()
+            );
+        }
         let description = description(&file)?;
         match found.iter_mut().find(|known| known.description == description) {
             Some(known) => known.parts.push(file),
@@ -79,6 +86,18 @@ fn by_run(files: Vec<PathBuf>) -> Result<Vec<FoundRecording>> {
             [one] => with_later_parts(one)?,
             _ => by_number(std::mem::take(&mut recording.parts)),
         };
+        if let Some([one, other]) = recording
+            .parts
+            .windows(2)
+            .find(|pair| number(&pair[0]) == number(&pair[1]))
+            .and_then(|pair| pair.as_array::<2>())
+        {
+            bail!(
+                "`{}` and `{}` are the same part of one run: name one of them",
+                one.display(),
+                other.display()
+            );
+        }
     }
     Ok(found)
 }
@@ -116,6 +135,12 @@ fn newest(files: &[PathBuf], messages: &Messages) -> Result<PathBuf> {
 pub fn title(parts: &[PathBuf]) -> String {
     let first = parts.first().map(PathBuf::as_path).unwrap_or(Path::new(STDIN));
     first.file_name().map_or_else(|| STDIN.into(), |name| name.to_string_lossy().into_owned())
+}
+
+/// The title without the ending of recordings.
+pub fn stem(parts: &[PathBuf]) -> String {
+    let title = title(parts);
+    ENDINGS.iter().find_map(|ending| title.strip_suffix(ending)).unwrap_or(&title).to_owned()
 }
 
 /// The lines of a file, compressed or not; `-` is standard input.
@@ -194,13 +219,16 @@ fn with_later_parts(first: &Path) -> Result<Vec<PathBuf>> {
 
 /// Sorts `t.jsonl`, `t.1.jsonl`, ..., `t.10.jsonl`.
 fn by_number(mut parts: Vec<PathBuf>) -> Vec<PathBuf> {
-    let number = |path: &PathBuf| {
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        name.split('.').find_map(|part| part.parse::<u64>().ok()).unwrap_or(0)
-    };
     parts.sort_by_key(|path| (number(path), path.clone()));
-    parts.dedup();
+    let identity = |path: &PathBuf| path.metadata().ok().map(|about| (about.dev(), about.ino()));
+    parts.dedup_by_key(|path| identity(path).ok_or_else(|| path.clone()));
     parts
+}
+
+/// The number of a part in its name.
+fn number(path: &Path) -> u64 {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    name.rsplit('.').find_map(|part| part.parse().ok()).unwrap_or(0)
 }
 
 /// Ignores SIGINT during its lifetime.

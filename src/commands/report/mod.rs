@@ -23,6 +23,7 @@ use report::recording::timeline::Timeline;
 use report::recording::{self, Reader, Recording, RecordingEnd, UnreadableLines, summary_tables as tables};
 use std::fmt::Write as _;
 use std::io::{BufWriter, IsTerminal, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -110,6 +111,7 @@ fn run(invocation: &Invocation, options: &ReportOptions) -> Result<u8> {
     check_table(options, &tables::NAMES)?;
     let title = files::title(&parts);
     let page_path = page_path(options, &parts)?;
+    refuse_read_files(cli, options, page_path.as_deref(), &parts)?;
     let mut reading = Reading {
         outputs: outputs(cli, options),
         trace_per: cli.trace_per.clone(),
@@ -122,8 +124,10 @@ fn run(invocation: &Invocation, options: &ReportOptions) -> Result<u8> {
     if let Some(error) = failure {
         return Err(error);
     }
-    let dropped = dropped(&recording);
-    conversions.iter_mut().try_for_each(|conversion| conversion.finish(dropped))?;
+    conversions.iter_mut().try_for_each(|conversion| conversion.finish(&recording))?;
+    if recording.ended == RecordingEnd::Cut && !conversions.is_empty() {
+        messages.warning("the recording was cut off; what was converted is what there is");
+    }
     if let (Some(page), Some(html)) = (&page, &page_path) {
         write_page(html, &page.html(&title, &recording, &report.summary))?;
     }
@@ -147,9 +151,7 @@ fn run(invocation: &Invocation, options: &ReportOptions) -> Result<u8> {
     };
     print(&text)?;
     files.iter().filter(|file| *file != STDOUT).for_each(|file| messages.note(&format!("wrote {file}")));
-    if let Some(page) = page_path.filter(|_| options.open) {
-        open_page(&page, messages);
-    }
+    page_path.iter().filter(|_| options.open).for_each(|page| open_page(page, messages));
     Ok(u8::from(!losses.is_empty()))
 }
 
@@ -178,24 +180,29 @@ fn page_path(options: &ReportOptions, parts: &[PathBuf]) -> Result<Option<PathBu
         (Some(path), true) if path == Path::new(STDOUT) => bail!("--open needs a file: --html FILE --open"),
         (Some(path), true) => Ok(Some(path.clone())),
         (None, true) if parts[0] == Path::new(STDOUT) => bail!("--open needs a file: --html FILE --open"),
-        (None, true) => {
-            let name = files::title(parts);
-            let stem = files::ENDINGS.iter().find_map(|ending| name.strip_suffix(ending)).unwrap_or(&name);
-            Ok(Some(parts[0].with_file_name(format!("{stem}.html"))))
-        }
+        (None, true) => Ok(Some(parts[0].with_file_name(format!("{}.html", files::stem(parts))))),
         (None, false) => Ok(None),
     }
 }
 
-/// Tells that a page was written, and opens it if that was asked for.
-fn finish_page(page: &Path, options: &ReportOptions, messages: &Messages) -> Result<u8> {
-    if page != Path::new(STDOUT) {
-        messages.note(&format!("wrote {}", page.display()));
+/// Refuses outputs that are one of the files that are read.
+fn refuse_read_files(
+    cli: &Cli,
+    options: &ReportOptions,
+    page: Option<&Path>,
+    parts: &[PathBuf],
+) -> Result<()> {
+    let identity = |path: &Path| path.metadata().ok().map(|about| (about.dev(), about.ino()));
+    let read: Vec<_> = parts.iter().filter_map(|part| identity(part)).collect();
+    let exported = outputs(cli, options).into_iter().map(|request| PathBuf::from(request.dest));
+    let outputs = exported.chain(page.map(Path::to_owned));
+    match outputs
+        .filter(|path| path.is_file())
+        .find(|path| identity(path).is_some_and(|one| read.contains(&one)))
+    {
+        Some(output) => bail!("`{}` is the recording that is read: name another output", output.display()),
+        None => Ok(()),
     }
-    if options.open {
-        open_page(page, messages);
-    }
-    Ok(0)
 }
 
 /// Opens a page in the browser of the desktop.
@@ -269,8 +276,10 @@ impl Conversion {
         Ok(Conversion { exporter: Box::new(tables.with_context(|| what.clone())?), what, dest })
     }
 
-    fn finish(&mut self, dropped: u64) -> Result<()> {
-        self.exporter.finish(&End { dropped, goes_on: false }).with_context(|| self.what.clone())
+    fn finish(&mut self, recording: &Recording) -> Result<()> {
+        let is_cut = recording.ended == RecordingEnd::Cut;
+        let end = End { dropped: dropped(recording), goes_on: false, is_cut };
+        self.exporter.finish(&end).with_context(|| self.what.clone())
     }
 
     fn record(&mut self, record: &Record) -> Result<()> {

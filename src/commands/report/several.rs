@@ -1,8 +1,8 @@
 //! `cudatrace report A B` and `cudatrace report traces/*_rank*.arrows`: several recordings beside each other.
 
 use super::{
-    COLUMNS, Conversion, ReportOptions, check_table, dropped, files, finish_page, heading, outputs,
-    page_path, print, read, write_page,
+    COLUMNS, Conversion, ReportOptions, STDOUT, check_table, files, heading, open_page, outputs, page_path,
+    print, read, refuse_read_files, write_page,
 };
 use crate::cli::{Cli, Format};
 use crate::console::Messages;
@@ -28,7 +28,9 @@ pub fn compare(
     if options.parquet.is_some() {
         bail!("--parquet is of one recording, or of the ranks of a job: name one file");
     }
+    check_table(options, &["changes"])?;
     let page_path = pair_path(options, &recordings)?;
+    refuse_read_files(cli, options, page_path.as_deref(), &recordings.concat())?;
     let has_page = page_path.is_some();
     let mut both = [(); 2].map(|()| OneOfTwo::new(has_page));
     let mut read_ones = Vec::new();
@@ -38,11 +40,20 @@ pub fn compare(
     let [before, after] = &both;
     let difference = Difference::of(&before.summary, &after.summary);
     let titles = recordings.map(|parts| files::title(&parts));
-    if let Some(path) = page_path {
+    if let Some(path) = &page_path {
         let pages = [0, 1].map(|at| both[at].html(&titles[at], &read_ones[at]));
         let [one, other] = [0, 1].map(|at| (titles[at].as_str(), pages[at].as_str()));
-        write_page(&path, &pair([one, other], &difference.verdict(), &difference.text(COLUMNS)))?;
-        return finish_page(&path, options, messages);
+        write_page(path, &pair([one, other], &difference.verdict(), &difference.text(COLUMNS)))?;
+        if path != Path::new(STDOUT) {
+            messages.note(&format!("wrote {}", path.display()));
+        }
+        if options.open {
+            open_page(path, messages);
+        }
+        if options.csv.is_none() && cli.format != Format::Json {
+            // As for one recording: no text if another output is requested.
+            return Ok(0);
+        }
     }
     let headings: Vec<String> = read_ones.iter().map(heading).collect();
     let [one, other] = titles;
@@ -67,7 +78,10 @@ pub fn compare(
 pub fn ranks(cli: &Cli, options: &ReportOptions, recordings: Vec<Vec<PathBuf>>) -> Result<u8> {
     check_outputs(cli, options)?;
     if options.html.is_some() || options.open {
-        bail!("a page is of one recording, or of two: name them");
+        match recordings.len() {
+            2 => bail!("--diff compares these two ranks in a page; without it they are ranks of one job"),
+            _ => bail!("a page is of one recording, or of two that are compared: name them"),
+        }
     }
     let (mut ranks, mut headings) = (Vec::new(), String::new());
     for parts in &recordings {
@@ -75,7 +89,7 @@ pub fn ranks(cli: &Cli, options: &ReportOptions, recordings: Vec<Vec<PathBuf>>) 
         let mut reader = RankReader { folder, ..RankReader::default() };
         let recording = read(parts, &mut reader)?;
         if let Some(tables) = reader.tables {
-            tables?.finish(dropped(&recording))?;
+            tables?.finish(&recording)?;
         }
         // All ranks run one command: only what is wrong with one is worth a line.
         if headings.is_empty()
@@ -102,10 +116,8 @@ fn pair_path(options: &ReportOptions, recordings: &[Vec<PathBuf>; 2]) -> Result<
     let path = page_path(options, other)?;
     Ok(match options.html {
         Some(_) => path,
-        None => path.map(|page| {
-            let stem = |path: &Path| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            page.with_file_name(format!("{}_and_{}.html", stem(&one[0]), stem(&page)))
-        }),
+        None => path
+            .map(|page| page.with_file_name(format!("{}_and_{}.html", files::stem(one), files::stem(other)))),
     })
 }
 

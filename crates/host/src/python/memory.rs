@@ -39,7 +39,7 @@ impl Memory {
         self.array(base, offset).map(|[byte]| byte)
     }
 
-    /// So many words from an address on.
+    /// The words from an address on.
     pub(super) fn words<const N: usize>(&self, address: u64) -> Option<[u64; N]> {
         let mut words = [0; N];
         for (at, word) in (0..).step_by(8).zip(&mut words) {

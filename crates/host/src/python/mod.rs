@@ -102,8 +102,8 @@ pub struct PythonStack {
     pub is_cut: bool,
 }
 
-/// What is at the address of a frame.
-enum Found {
+/// Contents of the address of a frame.
+enum AtFrame {
     Frame(PythonFrame),
     /// A frame that the interpreter made for itself: the one before is the outermost of its call.
     Boundary,
@@ -205,12 +205,12 @@ impl Python {
                 break;
             }
             match self.frame(frame) {
-                Found::Frame(frame) => stack.frames.push(frame),
-                Found::Boundary => {
+                AtFrame::Frame(frame) => stack.frames.push(frame),
+                AtFrame::Boundary => {
                     stack.frames.last_mut().into_iter().for_each(|inner| inner.is_entry = true)
                 }
-                Found::Incomplete => {}
-                Found::Nothing => {
+                AtFrame::Incomplete => {}
+                AtFrame::Nothing => {
                     stack.is_cut = true;
                     break;
                 }
@@ -219,24 +219,24 @@ impl Python {
         stack
     }
 
-    fn frame(&self, frame: u64) -> Found {
+    fn frame(&self, frame: u64) -> AtFrame {
         let layout = &self.layout;
         let is_entry = match layout.boundary {
             Boundary::Each => true,
             Boundary::Flag(at) => self.memory.u8(frame, at) == Some(1),
             Boundary::Owner(at, least) => match self.memory.u8(frame, at) {
                 Some(owner) if owner < least => false,
-                Some(_) => return Found::Boundary,
-                None => return Found::Nothing,
+                Some(_) => return AtFrame::Boundary,
+                None => return AtFrame::Nothing,
             },
         };
         let code = self.memory.u64(frame, layout.code).map(|code| code & !MARKS);
-        let Some(code) = code.filter(|code| self.is_code(*code)) else { return Found::Nothing };
+        let Some(code) = code.filter(|code| self.is_code(*code)) else { return AtFrame::Nothing };
         let offset = self.offset_in(code, frame);
         match self.is_incomplete(frame, code, offset) {
-            true if is_entry => Found::Boundary,
-            true => Found::Incomplete,
-            false => Found::Frame(PythonFrame { code, offset, is_entry }),
+            true if is_entry => AtFrame::Boundary,
+            true => AtFrame::Incomplete,
+            false => AtFrame::Frame(PythonFrame { code, offset, is_entry }),
         }
     }
 

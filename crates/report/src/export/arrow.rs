@@ -94,7 +94,9 @@ impl<W: Write + Send> Exporter for Arrow<W> {
     }
 
     fn finish(&mut self, end: &End) -> io::Result<()> {
-        self.rows.end(end, &self.ids);
+        if !end.is_cut {
+            self.rows.end(end, &self.ids);
+        }
         self.write()?;
         self.out.finish().map_err(failure)?;
         self.out.flush().map_err(failure)

@@ -41,4 +41,6 @@ pub struct End {
     pub dropped: u64,
     /// True if another file of the same run follows (rotation).
     pub goes_on: bool,
+    /// True if the recording that is converted was cut off: its end is not known.
+    pub is_cut: bool,
 }

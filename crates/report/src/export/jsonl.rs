@@ -166,7 +166,10 @@ impl<W: Write + Send> Exporter for Jsonl<W> {
 
     fn finish(&mut self, end: &End) -> io::Result<()> {
         let more = if end.goes_on { ",\"goes_on\":true" } else { "" };
-        writeln!(self.out, "{{\"type\":\"end\",\"dropped\":{}{more}}}", end.dropped)?;
+        // A recording that was cut off stays one.
+        if !end.is_cut {
+            writeln!(self.out, "{{\"type\":\"end\",\"dropped\":{}{more}}}", end.dropped)?;
+        }
         self.out.flush()
     }
 }

@@ -119,8 +119,11 @@ impl Table {
 
     fn finish(&mut self, end: &End) -> io::Result<()> {
         self.write()?;
-        let dropped = KeyValue::new(DROPPED.to_owned(), end.dropped.to_string());
-        self.out.append_key_value_metadata(dropped);
+        let run = jsonl::run_line(&self.run).trim_end().to_owned();
+        let known = [(columns::RUN, run), (DROPPED, end.dropped.to_string())];
+        known.into_iter().for_each(|(key, value)| {
+            self.out.append_key_value_metadata(KeyValue::new(key.to_owned(), value));
+        });
         self.out.finish().map_err(parquet_failure)?;
         self.out.inner_mut().flush()
     }

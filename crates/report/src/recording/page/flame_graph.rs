@@ -48,19 +48,19 @@ pub(super) struct FlameGraph {
     stacks: HashMap<usize, (Arc<[Frame]>, u32)>,
     /// Nodes of calls that launched work, by their ids.
     launches: Recent<u64, u32, LAUNCHES>,
-    /// Name and time of work whose launch has not come, or has no stack, by its id: the call returns after the work has begun.
-    waiting: HashMap<u64, Vec<(Arc<str>, u64)>>,
+    /// Time of work by the id of its launch, which has not come yet, and its name: a call returns after its work has begun. At most
+    /// [`LAUNCHES`]; that of launches without a stack makes room.
+    waiting: HashMap<u64, HashMap<Arc<str>, u64>>,
 }
 
 impl FlameGraph {
     /// Adds a span.
     pub(super) fn add(&mut self, record: &Record) {
-        if record.is_idle() {
-            return;
-        }
         match (record.gpu_kind(), record.launch()) {
-            (Some(_), Some(launch)) => self.work(launch, &record.name, record.duration_ns()),
-            (Some(_), None) => {}
+            (Some("kernel" | "memcpy" | "memset"), Some(launch)) => {
+                self.work(launch, &record.name, record.duration_ns());
+            }
+            (Some(_), _) => {}
             (None, launch) => self.call(record, launch),
         }
     }
@@ -70,6 +70,7 @@ impl FlameGraph {
             Data::Stack(frames) => Some(frames),
             _ => None,
         });
+        let waiting = launch.and_then(|launch| self.waiting.remove(&launch)).unwrap_or_default();
         let Some(stack) = stack else { return };
         let innermost = self.innermost(stack);
         let node = self.below(innermost, &record.name);
@@ -82,9 +83,7 @@ impl FlameGraph {
         }
         if let Some(launch) = launch {
             self.launches.insert(launch, node);
-            for (name, ns) in self.waiting.remove(&launch).unwrap_or_default() {
-                self.work(launch, &name, ns);
-            }
+            waiting.iter().for_each(|(name, ns)| self.work(launch, name, *ns));
         }
     }
 
@@ -93,7 +92,8 @@ impl FlameGraph {
             if self.waiting.len() >= LAUNCHES {
                 self.waiting.clear();
             }
-            self.waiting.entry(launch).or_default().push((name.clone(), ns));
+            let ns_of = self.waiting.entry(launch).or_default().entry(name.clone()).or_default();
+            *ns_of = ns_of.saturating_add(ns);
             return;
         };
         let node = self.below(call, name);
@@ -121,18 +121,16 @@ impl FlameGraph {
 
     /// The node of a frame below another one.
     fn below(&mut self, parent: u32, frame: &str) -> u32 {
-        let frame = self.frames.number_of(frame);
-        if let Some(node) = self.places.get(&(parent, frame)) {
-            return *node;
+        let known = |parent, frame: &str| self.places.get(&(parent, self.frames.known(frame)?)).copied();
+        if let Some(node) = known(parent, frame) {
+            return node;
         }
         if self.nodes.len() >= NODES {
-            let others = self.frames.number_of(OTHERS);
-            return *self.places.get(&(ROOT, others)).unwrap_or(&ROOT);
+            return known(ROOT, OTHERS).unwrap_or(ROOT);
         }
-        let (parent, frame) = match self.nodes.len() + 1 == NODES {
-            true => (ROOT, self.frames.number_of(OTHERS)),
-            false => (parent, frame),
-        };
+        // The last node is for all that has no room.
+        let (parent, frame) = if self.nodes.len() + 1 == NODES { (ROOT, OTHERS) } else { (parent, frame) };
+        let frame = self.frames.number_of(frame);
         let node = self.nodes.len() as u32;
         self.nodes.push(Node { parent, frame, own: Weights::default() });
         self.places.insert((parent, frame), node);
@@ -218,6 +216,7 @@ mod tests {
             graph.add(&with(call("f", 0, 1), &[stack(&[&format!("frame {at}")])]));
         }
         assert_eq!(graph.nodes.len(), NODES);
+        assert!(graph.frames.len() <= NODES, "{}", graph.frames.len());
         let last = graph.nodes.last().expect("it is full");
         let total: u64 = graph.nodes.iter().map(|node| node.own.host_ns).sum();
         assert_eq!((last.parent, total), (ROOT, NODES as u64 + 10));

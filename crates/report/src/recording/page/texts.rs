@@ -31,6 +31,11 @@ impl Texts {
         }
     }
 
+    /// The number of a text that was added.
+    pub(super) fn known(&self, text: &str) -> Option<u32> {
+        self.numbers.get(text).copied()
+    }
+
     fn add(&mut self, text: Arc<str>) -> u32 {
         let number = self.all.len() as u32;
         self.all.push(text.clone());

@@ -53,15 +53,20 @@ function flameGraph() {
     shown.forEach((button, at) => button.setAttribute("aria-pressed", at === weight));
     const totals = stacks.totals[weight], path = pathTo(top), width = graph.clientWidth || 1000, made = [];
     let deepest = 0, marked = 0;
+    const fitting = (node) => pattern !== "" && frameName(node).toLowerCase().includes(pattern);
     // The frames around the one on top have the whole width.
-    path.slice(0, -1).forEach((node, depth) => made.push(box(node, depth, 0, width, true)));
-    const open = [[top, path.length - 1, 0, false]];
+    path.slice(0, -1).forEach((node, depth) => made.push(box(node, depth, 0, width, true, fitting(node))));
+    const open = [[top, path.length - 1, 0, path.slice(0, -1).some(fitting)]];
+    if (open[0][3]) marked = totals[top];
     while (open.length) {
-      const [node, depth, left, inside] = open.pop(), wide = (totals[node] / totals[top]) * width;
-      if (!(wide >= NARROW)) continue;
-      const fits = pattern !== "" && frameName(node).toLowerCase().includes(pattern);
+      const [node, depth, left, inside] = open.pop(), wide = (totals[node] / totals[top]) * width, fits = fitting(node);
       // A marked frame within a marked one counts once.
       if (fits && !inside) marked += totals[node];
+      // Frames that are too narrow to be seen may have some below them that fit.
+      if (!(wide >= NARROW)) {
+        if (pattern !== "" && !inside && !fits) for (const next of stacks.below[node]) open.push([next, depth + 1, left, false]);
+        continue;
+      }
       made.push(box(node, depth, left, wide, false, fits));
       deepest = Math.max(deepest, depth);
       let at = left;

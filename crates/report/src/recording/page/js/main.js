@@ -12,6 +12,8 @@ const KEYS = {
 function onKey(event) {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   const typing = event.target === $("search");
+  // Other fields have their own keys.
+  if (!typing && event.target.matches?.("input")) return;
   if (event.key === "Escape") {
     timeline.clear();
     $("canvas").focus();
@@ -69,7 +71,7 @@ async function openPage() {
   window.addEventListener("resize", timeline.resize);
   window.addEventListener("hashchange", recall);
   document.body.classList.toggle("framed", isFramed);
-  if (isFramed) window.addEventListener("message", ({ data: [from, to] }) => timeline.look(from, to, true));
+  if (isFramed) window.addEventListener("message", ({ data }) => { if (Array.isArray(data)) timeline.look(...data, true); });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { readTheme(); timeline.resize(); });
   $("loading").remove();
   recall();

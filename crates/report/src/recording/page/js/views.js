@@ -67,7 +67,7 @@ function show(view) {
 }
 
 // A page in that of two recordings. It has no address of its own, and moves with the other one.
-const isFramed = window.parent !== window;
+const isFramed = window.name === "cudatrace-recording";
 let remembering = null;
 function remember() {
   if (isFramed) return;
