@@ -85,9 +85,9 @@ extern "C" fn called_back(_: *mut c_void, domain: u32, number: u32, call: *const
     // SAFETY: CUPTI's, in this domain.
     let call = unsafe { &*call };
     match call.site {
-        ENTER => launches::entered(number, call.correlation, call.function.addr() as u64),
+        ENTER => launches::entered(number, call),
         _ => {
-            launches::returned(number, call.correlation, call.succeeds());
+            launches::returned(number, call);
             api_exit::exited();
         }
     }
@@ -294,7 +294,7 @@ impl Collection {
                 batches.add(kind, record);
             };
             self.drain(cupti, &clock, &devices, &mut |kind, record| waiting.add(kind, record, &mut pass_on));
-            // After the records of what was launched after them.
+            // Waits are taken after the buffers: so no kernel is there without the wait that returned before its launch.
             waits.take(|start, end| {
                 waiting.add(Kind::Sync, Record { start, end, ..Record::default() }, &mut pass_on);
             });

@@ -42,6 +42,20 @@ impl CallbackData {
         // SAFETY: CUPTI's pointer, at the exit of a call.
         !self.result.is_null() && unsafe { self.result.read() } == 0
     }
+
+    /// Keeps a number from the begin of a call to its exit.
+    pub(crate) fn keep(&self, number: u64) {
+        if !self.data.is_null() {
+            // SAFETY: CUPTI's memory for that, one for each call.
+            unsafe { self.data.write(number) };
+        }
+    }
+
+    /// The number that was kept; 0: none.
+    pub(crate) fn kept(&self) -> u64 {
+        // SAFETY: as above; it is 0 at first.
+        if self.data.is_null() { 0 } else { unsafe { self.data.read() } }
+    }
 }
 
 /// `CUpti_CallbackFunc`

@@ -36,9 +36,8 @@ pub(crate) enum Cause {
 /// The idle times of all devices.
 pub(crate) struct Idle {
     devices: [Device; DEVICES],
-    /// Begin and end of the last waits of the host.
+    /// Begin and end of the waits of the host that ended last: a long one is remembered beside many short ones.
     waits: [(u64, u64); WAITS],
-    next_wait: usize,
     /// Kernels that came too late, so that idle times were found where they ran.
     pub missed: u64,
 }
@@ -56,15 +55,15 @@ struct Device {
 
 impl Idle {
     pub(crate) fn new() -> Idle {
-        Idle { devices: [Device::default(); DEVICES], waits: [(0, 0); WAITS], next_wait: 0, missed: 0 }
+        Idle { devices: [Device::default(); DEVICES], waits: [(0, 0); WAITS], missed: 0 }
     }
 
     /// Takes the next record. `found` gets the idle time that has ended.
     pub(crate) fn take(&mut self, kind: Kind, record: &Record, found: &mut impl FnMut(Record)) {
         match kind {
             Kind::Sync => {
-                self.waits[self.next_wait % WAITS] = (record.start, record.end);
-                self.next_wait += 1;
+                let first_ended = self.waits.iter_mut().min_by_key(|(_, end)| *end);
+                first_ended.into_iter().for_each(|wait| *wait = (record.start, record.end));
             }
             Kind::Memcpy => {
                 if let Some(device) = self.devices.get_mut(record.device as usize) {
@@ -155,6 +154,10 @@ mod tests {
         assert_eq!(idle(&late), [(20, 5 * MS, Cause::NothingAsked as u8)]);
         let waited = [(K, MS, 2 * MS, 5), (Kind::Sync, 1, 2 * MS, 0), (K, 3 * MS, 4 * MS, 5 * MS / 2)];
         assert_eq!(idle(&waited), [(2 * MS, 3 * MS, Cause::HostWaited as u8)]);
+        // Other threads wait often meanwhile.
+        let others = (0..200).map(|at| (Kind::Sync, 10 + at, 11 + at, 0));
+        let all: Vec<_> = waited.into_iter().chain(others).collect();
+        assert_eq!(idle(&all), [(2 * MS, 3 * MS, Cause::HostWaited as u8)]);
         // The host waited, and then did something else.
         let slept = [(K, MS, 2 * MS, 5), (Kind::Sync, 1, 2 * MS, 0), (K, 30 * MS, 31 * MS, 29 * MS)];
         assert_eq!(idle(&slept), [(2 * MS, 30 * MS, Cause::NothingAsked as u8)]);

@@ -8,6 +8,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
 
 use crate::counts::LaunchKind;
+use crate::cupti::CallbackData;
 use crate::record::{Kind, Record};
 use crate::sys::{self, ReservedMemory};
 use crate::{batch, counts, cupti, ranges, thread_id, waits};
@@ -58,7 +59,7 @@ pub(crate) struct CallFilter {
     pub others: bool,
     /// Waits, too.
     pub waits: bool,
-    /// Waits of the host, too, as causes of idle times.
+    /// Waits of the host, too: they are causes of idle times, and have no records.
     pub causes: bool,
 }
 
@@ -122,10 +123,15 @@ pub(crate) fn release() {
     waits::release();
 }
 
-/// Notes the launch that begins in this thread now, by the function of this number and name.
-pub(crate) fn entered(number: u32, correlation: u32, func: u64) {
+/// Notes the call that begins in this thread now, by the number of its function.
+pub(crate) fn entered(number: u32, call: &CallbackData) {
     const OTHERS: [u8; 3] = [0, Class::BeginCapture as u8, Class::EndCapture as u8];
     let class = class(number);
+    if class == Class::HostWait as u8 && WAITS_ARE_CAUSES.load(Relaxed) {
+        // A note would take the place of a launch.
+        return call.keep(sys::now(sys::CLOCK_MONOTONIC));
+    }
+    let (correlation, func) = (call.correlation, call.function.addr() as u64);
     let Some(note) = at(correlation).filter(|_| !OTHERS.contains(&class)) else { return };
     let tid = thread_id::current();
     let range = ranges::current(tid);
@@ -139,8 +145,7 @@ pub(crate) fn entered(number: u32, correlation: u32, func: u64) {
     note.func.store(func, Release);
     note.range.store(range, Release);
     note.who.store(u64::from(tid) << 32 | u64::from(correlation), Release);
-    let is_cause = class == Class::HostWait as u8 && WAITS_ARE_CAUSES.load(Relaxed);
-    if PASSES_ON.load(Relaxed) && !is_cause {
+    if PASSES_ON.load(Relaxed) {
         batch::at_once(
             Kind::Launch,
             &Record {
@@ -158,20 +163,19 @@ pub(crate) fn entered(number: u32, correlation: u32, func: u64) {
 }
 
 /// Takes note of the return of a call, by the number of its function.
-pub(crate) fn returned(number: u32, correlation: u32, succeeds: bool) {
+pub(crate) fn returned(number: u32, call: &CallbackData) {
     const KERNEL: u8 = Class::Kernel as u8;
     const GRAPH: u8 = Class::Graph as u8;
     const BEGIN_CAPTURE: u8 = Class::BeginCapture as u8;
     const END_CAPTURE: u8 = Class::EndCapture as u8;
     const HOST_WAIT: u8 = Class::HostWait as u8;
+    let (correlation, succeeds) = (call.correlation, call.succeeds());
     match class(number) {
         KERNEL if succeeds => count(correlation, LaunchKind::Kernel),
         GRAPH if succeeds => count(correlation, LaunchKind::Graph),
         BEGIN_CAPTURE if succeeds => counts::begin_capture(),
         END_CAPTURE => counts::end_capture(),
-        HOST_WAIT if WAITS_ARE_CAUSES.load(Relaxed) => {
-            noted(correlation).into_iter().for_each(|note| waits::add(note.time.load(Relaxed)));
-        }
+        HOST_WAIT if WAITS_ARE_CAUSES.load(Relaxed) && call.kept() != 0 => waits::add(call.kept()),
         _ => {}
     }
 }
@@ -183,7 +187,10 @@ fn class(number: u32) -> u8 {
 
 /// Counts a launch that was noted.
 fn count(correlation: u32, what: LaunchKind) {
-    let Some(note) = noted(correlation).filter(|_| counts::counts()) else { return };
+    let Some(note) = at(correlation) else { return };
+    if !counts::counts() || note.who.load(Acquire) as u32 != correlation {
+        return;
+    }
     counts::launched(what);
     let of_graph = if what == LaunchKind::Graph { OF_GRAPH } else { 0 };
     if note.state.fetch_or(COUNTED | of_graph, AcqRel) & RECORDED != 0 {
@@ -206,11 +213,6 @@ pub(crate) fn add(kind: Kind, record: &mut Record) {
     } else if kind == Kind::Kernel && record.node == 0 {
         counts::unknown();
     }
-}
-
-/// The note of a call that returns.
-fn noted(correlation: u32) -> Option<&'static Note> {
-    at(correlation).filter(|note| note.who.load(Acquire) as u32 == correlation)
 }
 
 fn at(correlation: u32) -> Option<&'static Note> {

@@ -8,7 +8,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::sys::{self, ReservedMemory};
 
-/// Waits that have room between two looks of the agent's thread; of more the oldest are no causes.
+/// Number of waits that may return before the agent's thread takes them; of more, the oldest are lost as causes.
 const WAITS: u64 = 1 << 15;
 
 /// A wait, in nanoseconds of CLOCK_MONOTONIC.
