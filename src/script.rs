@@ -14,8 +14,8 @@ use lang::syntax::ast::Item;
 use lang::{Diagnostics, Source};
 use std::io::Read;
 
-/// Name of a text that is no file's: bpftrace's for `-e`, too.
-pub const TYPED: &str = "stdin";
+/// Name of the source of a script of `-e`, as bpftrace has it, and of standard input.
+pub const NO_FILE: &str = "stdin";
 
 /// A script and its parameters.
 #[derive(Clone)]
@@ -47,7 +47,7 @@ impl Script {
     /// Name on the command line.
     fn word(&self) -> &str {
         match self.source.name.as_str() {
-            TYPED => "-e PROGRAM",
+            NO_FILE => "-e PROGRAM",
             name => name.strip_suffix(".ct").filter(|name| bundled::find(name).is_some()).unwrap_or(name),
         }
     }
@@ -95,7 +95,7 @@ pub fn options(cli: &Cli) -> Vec<options::ScriptOption> {
         Word::Subcommand => false,
     };
     let named = cli.words.iter().filter(is_read).filter_map(|word| read(cli, word, &[]).ok());
-    let typed = cli.execute.iter().map(|text| Source::new(TYPED, text.as_str()));
+    let typed = cli.execute.iter().map(|text| Source::new(NO_FILE, text.as_str()));
     let options = |mut source: Source| {
         let mut diags = Diagnostics::default();
         import::load(&mut source, &Disk, &mut diags);
@@ -157,7 +157,7 @@ pub fn load_all(cli: &Cli, messages: &Messages) -> Result<Vec<Script>> {
         scripts.push(Script { heading: scope.clone(), scope: Some(scope), ..open(cli, word, &[])? });
     }
     if let Some(text) = &cli.execute {
-        let script = Script::alone(Source::new(TYPED, text.as_str()), &[]);
+        let script = Script::alone(Source::new(NO_FILE, text.as_str()), &[]);
         scripts.push(Script { heading: "-e".into(), ..script });
     }
     if let Some(last) = scripts.last_mut() {
@@ -190,7 +190,7 @@ fn find(cli: &Cli) -> Result<Script> {
         if std::path::Path::new(text).is_file() || is_name_of_file(text) {
             bail!("`{text}` is the name of a script, and -e takes its text: leave out -e");
         }
-        return Ok(Script::alone(Source::new(TYPED, text.as_str()), &cli.words));
+        return Ok(Script::alone(Source::new(NO_FILE, text.as_str()), &cli.words));
     }
     let Some((word, params)) = cli.words.split_first() else {
         bail!("no script: give -e 'PROGRAM', a file, or one of `cudatrace scripts`; --help shows examples");
@@ -208,7 +208,7 @@ fn read(cli: &Cli, word: &str, rest: &[String]) -> Result<Source> {
         Word::File("-") => {
             let mut text = Vec::new();
             std::io::stdin().read_to_end(&mut text).context("standard input")?;
-            Ok(Source::new(TYPED, utf8(text, "standard input")?))
+            Ok(Source::new(NO_FILE, utf8(text, "standard input")?))
         }
         Word::Embedded(name) => {
             let script = bundled::find(name).expect("classified as embedded");

@@ -3,7 +3,7 @@
 use crate::Failure;
 use crate::cli::Cli;
 use crate::console::Messages;
-use crate::script::TYPED;
+use crate::script::NO_FILE;
 use crate::subcommand::{Listing, Subcommand};
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -93,7 +93,7 @@ fn run(files: &[String], mode: FmtMode, messages: &Messages) -> Result<u8> {
 /// Prints the script of the command line, formatted, to standard output or the file of `-o`.
 fn print(cli: &Cli, messages: &Messages) -> Result<u8> {
     let source = match (&cli.execute, cli.words.first()) {
-        (Some(text), _) => Source::new(TYPED, text.as_str()),
+        (Some(text), _) => Source::new(NO_FILE, text.as_str()),
         (None, Some(file)) => read(file)?,
         (None, None) => bail!("no script to format: give -e 'PROGRAM' or a file"),
     };
@@ -114,7 +114,7 @@ fn read(file: &str) -> Result<Source> {
     }
     let mut text = String::new();
     std::io::stdin().read_to_string(&mut text).context("standard input")?;
-    Ok(Source::new(TYPED, text))
+    Ok(Source::new(NO_FILE, text))
 }
 
 fn formatted(source: &Source, messages: &Messages) -> Option<String> {

@@ -14,7 +14,7 @@ mod structs;
 mod tracepoints;
 
 use crate::cli::{Cli, Format, Word};
-use crate::script::{Script, TYPED};
+use crate::script::{NO_FILE, Script};
 use crate::subcommand::Listing;
 use crate::{Failure, script};
 use anyhow::{Error, Result, bail};
@@ -121,7 +121,7 @@ fn is_script(cli: &Cli, word: &str) -> bool {
 fn list_script(cli: &Cli, machine: &Machine) -> Result<u8> {
     let messages = cli.messages();
     let script = match &cli.execute {
-        Some(text) => Script::alone(Source::new(TYPED, text.as_str()), &cli.words),
+        Some(text) => Script::alone(Source::new(NO_FILE, text.as_str()), &cli.words),
         None => script::open(cli, &cli.words[0], &cli.words[1..])?,
     };
     let script = script::import(script, &messages)?;

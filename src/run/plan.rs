@@ -200,7 +200,7 @@ pub(super) mod tests {
         let machine = target.machine(&cli);
         let inputs = CompilerInputs { machine: &machine, cli: &cli, messages: &messages };
         let planner = Planner { inputs, target: &target, agent: None, start: Instant::now() };
-        let script = Script::alone(Source::new(crate::script::TYPED, text), &[]);
+        let script = Script::alone(Source::new(crate::script::NO_FILE, text), &[]);
         see(planner.plan(vec![script]).unwrap_or_else(|failure| panic!("{:#}", failure.error)).as_ref());
     }
 

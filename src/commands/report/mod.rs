@@ -106,7 +106,7 @@ fn run(invocation: &Invocation, options: &ReportOptions) -> Result<u8> {
     let parts = match files::choose(invocation.words(), options.diff, messages)? {
         Recordings::One(parts) => parts,
         Recordings::Two(recordings) => return several::compare(cli, options, messages, recordings),
-        Recordings::Ranks(recordings) => return several::ranks(cli, options, recordings),
+        Recordings::Ranks(recordings) => return several::ranks(cli, options, messages, recordings),
     };
     check_table(options, &tables::NAMES)?;
     let title = files::title(&parts);

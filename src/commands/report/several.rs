@@ -75,7 +75,12 @@ pub fn compare(
 }
 
 /// Prints the ranks of a job.
-pub fn ranks(cli: &Cli, options: &ReportOptions, recordings: Vec<Vec<PathBuf>>) -> Result<u8> {
+pub fn ranks(
+    cli: &Cli,
+    options: &ReportOptions,
+    messages: &Messages,
+    recordings: Vec<Vec<PathBuf>>,
+) -> Result<u8> {
     check_outputs(cli, options)?;
     if options.html.is_some() || options.open {
         match recordings.len() {
@@ -101,6 +106,12 @@ pub fn ranks(cli: &Cli, options: &ReportOptions, recordings: Vec<Vec<PathBuf>>) 
         ranks.extend(reader.rank);
     }
     let ranks = Ranks::of(ranks);
+    if let Some(folder) = &options.parquet {
+        messages.note(&format!("wrote {}", folder.display()));
+        if options.csv.is_none() && cli.format != Format::Json {
+            return Ok(0);
+        }
+    }
     print_tables(
         cli,
         options,

@@ -323,6 +323,8 @@ impl Difference {
         // Time on the GPU is compared only if both have it; then the host's time of launches is that of their calls.
         let is_compared = |subject: &&Subject| match subject.name {
             "launches" => !both,
+            // Ranges of NVTX are recorded with the work of the GPU.
+            "ranges" => both,
             _ => both || !subject.is_of_gpu,
         };
         let parts = SUBJECTS.iter().filter(is_compared).map(|subject| Part::of(subject, before, after));
@@ -332,6 +334,9 @@ impl Difference {
     /// One or two sentences: how the length changed, and the largest cause.
     pub fn verdict(&self) -> String {
         let [before, after] = self.lengths;
+        if let Some(empty) = self.lengths.iter().position(|length| *length == 0) {
+            return format!("the {} recording has no calls", ["first", "second"][empty]);
+        }
         let by = i128::from(after) - i128::from(before);
         let mut text = match tenths_of(by, before) {
             tenths if tenths.abs() < NOISE => {
@@ -480,6 +485,7 @@ mod tests {
     fn work_of_the_gpu_is_compared_only_if_both_have_it() {
         let difference = Difference::of(&summary(&[("scale", 1, 1000)]), &Summary::default());
         assert!(difference.text(120).starts_with("only the first recording has the work of the GPU"));
-        assert!(difference.parts.iter().all(|part| !part.subject.is_of_gpu));
+        assert!(difference.parts.iter().all(|part| !part.subject.is_of_gpu && part.subject.name != "ranges"));
+        assert_eq!(difference.verdict(), "the second recording has no calls");
     }
 }
