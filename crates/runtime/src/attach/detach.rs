@@ -16,9 +16,11 @@
 use crate::attach::link::Link;
 use crate::attach::perf_uprobe::AttachLock;
 use crate::kernel::sys;
+use std::ffi::c_void;
 use std::net::Shutdown;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
+use std::ptr::{null, null_mut};
 use std::time::{Duration, Instant};
 
 /// Number of threads that close links: each link waits for a grace period, and the waits overlap.
@@ -77,13 +79,35 @@ fn close_links(links: Vec<Link>) {
 
 fn close_in_parallel(mut links: Vec<OwnedFd>) {
     let share = links.len().div_ceil(THREADS).max(1);
-    std::thread::scope(|scope| {
-        while links.len() > share {
-            let part = links.split_off(links.len() - share);
-            scope.spawn(move || drop(part));
+    let mut threads = Vec::new();
+    while links.len() > share {
+        threads.extend(close_in_thread(links.split_off(links.len() - share)));
+    }
+    drop(links);
+    for thread in threads {
+        // SAFETY: a thread that was made, and is joined once.
+        unsafe { libc::pthread_join(thread, null_mut()) };
+    }
+}
+
+/// Closes links in a thread of the C library; in this one if there can be no other. A thread of `std` takes a lock of `std` as it starts: in
+/// the child of a fork that may be held for ever, by a thread of the tracer that was starting just then.
+fn close_in_thread(links: Vec<OwnedFd>) -> Option<libc::pthread_t> {
+    extern "C" fn close(links: *mut c_void) -> *mut c_void {
+        // SAFETY: from `Box::into_raw` below, for this thread alone.
+        drop(unsafe { Box::from_raw(links.cast::<Vec<OwnedFd>>()) });
+        null_mut()
+    }
+    let links = Box::into_raw(Box::new(links)).cast();
+    let mut thread = 0;
+    // SAFETY: a function that takes what it gets.
+    match unsafe { libc::pthread_create(&raw mut thread, null(), close, links) } {
+        0 => Some(thread),
+        _ => {
+            close(links);
+            None
         }
-        drop(links);
-    });
+    }
 }
 
 /// Closes links in a child process; in this process if there can be no child.
@@ -117,7 +141,7 @@ enum Fork {
 
 /// Forks a process whose parent exits at once, so that the tracer need not reap it.
 fn fork_orphan() -> Fork {
-    // SAFETY: the child uses descriptors, the allocator and threads of its own; libc unlocks the allocator in the child. The
+    // SAFETY: the child uses descriptors, the allocator and threads of the C library, whose locks are free in the child. The
     // process in the middle ends without running the tracer's exit handlers.
     unsafe {
         let middle = libc::fork();
