@@ -6,11 +6,11 @@ use crate::console::Messages;
 use crate::export::Destination;
 use anyhow::{Result, anyhow, bail};
 use flate2::read::MultiGzDecoder;
+use host::Identity;
 use report::export::Run;
 use report::recording;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -220,9 +220,14 @@ fn with_later_parts(first: &Path) -> Result<Vec<PathBuf>> {
 /// Sorts `t.jsonl`, `t.1.jsonl`, ..., `t.10.jsonl`.
 fn by_number(mut parts: Vec<PathBuf>) -> Vec<PathBuf> {
     parts.sort_by_key(|path| (number(path), path.clone()));
-    let identity = |path: &PathBuf| path.metadata().ok().map(|about| (about.dev(), about.ino()));
-    parts.dedup_by_key(|path| identity(path).ok_or_else(|| path.clone()));
+    parts.dedup_by(|one, other| is_same(one, other));
     parts
+}
+
+/// Whether two paths are of one file.
+pub fn is_same(one: &Path, other: &Path) -> bool {
+    let identity = |path: &Path| Identity::of(path).ok();
+    one == other || identity(one).zip(identity(other)).is_some_and(|(one, other)| one.is_same_file(&other))
 }
 
 /// The number of a part in its name.

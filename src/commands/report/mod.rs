@@ -23,7 +23,6 @@ use report::recording::timeline::Timeline;
 use report::recording::{self, Reader, Recording, RecordingEnd, UnreadableLines, summary_tables as tables};
 use std::fmt::Write as _;
 use std::io::{BufWriter, IsTerminal, Write};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -137,7 +136,6 @@ fn run(invocation: &Invocation, options: &ReportOptions) -> Result<u8> {
         .iter()
         .filter(|conversions| conversions.loss().is_none())
         .map(|conversions| conversions.dest.text().to_owned())
-        .chain(page_path.iter().map(|html| html.display().to_string()))
         .collect();
     let text = if let Some(name) = &options.csv {
         report.csv(name)
@@ -151,7 +149,7 @@ fn run(invocation: &Invocation, options: &ReportOptions) -> Result<u8> {
     };
     print(&text)?;
     files.iter().filter(|file| *file != STDOUT).for_each(|file| messages.note(&format!("wrote {file}")));
-    page_path.iter().filter(|_| options.open).for_each(|page| open_page(page, messages));
+    page_path.iter().for_each(|page| finish_page(page, options, messages));
     Ok(u8::from(!losses.is_empty()))
 }
 
@@ -185,6 +183,16 @@ fn page_path(options: &ReportOptions, parts: &[PathBuf]) -> Result<Option<PathBu
     }
 }
 
+/// Notes that a page was written, and opens it if that was asked for.
+fn finish_page(page: &Path, options: &ReportOptions, messages: &Messages) {
+    if page != Path::new(STDOUT) {
+        messages.note(&format!("wrote {}", page.display()));
+    }
+    if options.open {
+        open_page(page, messages);
+    }
+}
+
 /// Refuses outputs that are one of the files that are read.
 fn refuse_read_files(
     cli: &Cli,
@@ -192,14 +200,9 @@ fn refuse_read_files(
     page: Option<&Path>,
     parts: &[PathBuf],
 ) -> Result<()> {
-    let identity = |path: &Path| path.metadata().ok().map(|about| (about.dev(), about.ino()));
-    let read: Vec<_> = parts.iter().filter_map(|part| identity(part)).collect();
     let exported = outputs(cli, options).into_iter().map(|request| PathBuf::from(request.dest));
-    let outputs = exported.chain(page.map(Path::to_owned));
-    match outputs
-        .filter(|path| path.is_file())
-        .find(|path| identity(path).is_some_and(|one| read.contains(&one)))
-    {
+    let mut outputs = exported.chain(page.map(Path::to_owned)).filter(|path| path.is_file());
+    match outputs.find(|output| parts.iter().any(|part| files::is_same(output, part))) {
         Some(output) => bail!("`{}` is the recording that is read: name another output", output.display()),
         None => Ok(()),
     }

@@ -1,21 +1,21 @@
 //! `cudatrace report A B` and `cudatrace report traces/*_rank*.arrows`: several recordings beside each other.
 
 use super::{
-    COLUMNS, Conversion, ReportOptions, STDOUT, check_table, files, heading, open_page, outputs, page_path,
-    print, read, refuse_read_files, write_page,
+    COLUMNS, Conversion, ReportOptions, check_table, files, finish_page, heading, outputs, page_path, print,
+    read, refuse_read_files, write_page,
 };
 use crate::cli::{Cli, Format};
 use crate::console::Messages;
 use crate::terminal;
 use anyhow::{Result, bail};
 use report::export::{Record, Run, json};
+use report::recording::Reader;
 use report::recording::difference::Difference;
 use report::recording::page::{Page, pair};
 use report::recording::ranks::{Rank, Ranks};
 use report::recording::summary::Summary;
 use report::recording::summary_tables::Table;
-use report::recording::{Reader, Recording};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Prints the differences of two recordings, or writes a page of both.
 pub fn compare(
@@ -40,18 +40,14 @@ pub fn compare(
     let [before, after] = &both;
     let difference = Difference::of(&before.summary, &after.summary);
     let titles = recordings.map(|parts| files::title(&parts));
-    if let Some(path) = &page_path {
-        let pages = [0, 1].map(|at| both[at].html(&titles[at], &read_ones[at]));
-        let [one, other] = [0, 1].map(|at| (titles[at].as_str(), pages[at].as_str()));
-        write_page(path, &pair([one, other], &difference.verdict(), &difference.text(COLUMNS)))?;
-        if path != Path::new(STDOUT) {
-            messages.note(&format!("wrote {}", path.display()));
-        }
-        if options.open {
-            open_page(path, messages);
-        }
-        if options.csv.is_none() && cli.format != Format::Json {
-            // As for one recording: no text if another output is requested.
+    let html = |at: usize| {
+        both[at].page.as_ref().map(|page| page.html(&titles[at], &read_ones[at], &both[at].summary))
+    };
+    if let (Some(path), Some(one), Some(other)) = (&page_path, html(0), html(1)) {
+        let pages = [(titles[0].as_str(), one.as_str()), (titles[1].as_str(), other.as_str())];
+        write_page(path, &pair(pages, &difference.verdict(), &difference.text(COLUMNS)))?;
+        finish_page(path, options, messages);
+        if prints_text(cli, options) {
             return Ok(0);
         }
     }
@@ -108,7 +104,7 @@ pub fn ranks(
     let ranks = Ranks::of(ranks);
     if let Some(folder) = &options.parquet {
         messages.note(&format!("wrote {}", folder.display()));
-        if options.csv.is_none() && cli.format != Format::Json {
+        if prints_text(cli, options) {
             return Ok(0);
         }
     }
@@ -119,6 +115,11 @@ pub fn ranks(
         &[("verdict", &ranks.verdict())],
         || format!("{headings}{} ranks\n\n{}", recordings.len(), ranks.text(columns())),
     )
+}
+
+/// Whether the text is printed, and no table: there is none if another output is requested, as for one recording.
+fn prints_text(cli: &Cli, options: &ReportOptions) -> bool {
+    options.csv.is_none() && cli.format != Format::Json
 }
 
 /// Path of the page of two recordings: from the command line, or next to the second one if it is only to be opened.
@@ -191,10 +192,6 @@ struct OneOfTwo {
 impl OneOfTwo {
     fn new(has_page: bool) -> OneOfTwo {
         OneOfTwo { summary: Summary::default(), page: has_page.then(Page::default) }
-    }
-
-    fn html(&self, title: &str, recording: &Recording) -> String {
-        self.page.as_ref().map_or(String::new(), |page| page.html(title, recording, &self.summary))
     }
 }
 

@@ -46,10 +46,10 @@ pub(super) struct FlameGraph {
     places: HashMap<(u32, u32), u32>,
     /// Nodes of the innermost frames of stacks. Each stack is kept, so that its address is not that of another one.
     stacks: HashMap<usize, (Arc<[Frame]>, u32)>,
-    /// Nodes of calls that launched work, by their ids.
-    launches: Recent<u64, u32, LAUNCHES>,
+    /// Nodes of calls that launched work, by their ids; `None` for those without a stack.
+    launches: Recent<u64, Option<u32>, LAUNCHES>,
     /// Time of work by the id of its launch, which has not come yet, and its name: a call returns after its work has begun. At most
-    /// [`LAUNCHES`]; that of launches without a stack makes room.
+    /// [`LAUNCHES`].
     waiting: HashMap<u64, HashMap<Arc<str>, u64>>,
 }
 
@@ -70,20 +70,22 @@ impl FlameGraph {
             Data::Stack(frames) => Some(frames),
             _ => None,
         });
-        let waiting = launch.and_then(|launch| self.waiting.remove(&launch)).unwrap_or_default();
-        let Some(stack) = stack else { return };
-        let innermost = self.innermost(stack);
-        let node = self.below(innermost, &record.name);
+        let node = stack.map(|stack| {
+            let innermost = self.innermost(stack);
+            self.below(innermost, &record.name)
+        });
+        if let Some(launch) = launch {
+            self.launches.insert(launch, node);
+            let work = self.waiting.remove(&launch).unwrap_or_default();
+            work.iter().for_each(|(name, ns)| self.work(launch, name, *ns));
+        }
+        let Some(node) = node else { return };
         let own = &mut self.nodes[node as usize].own;
         own.host_ns = own.host_ns.saturating_add(record.duration_ns());
         if record.span().is_some_and(Span::works) && operation(&record.site.api) == Some("alloc") {
             let bytes =
                 record.field("bytes").and_then(Data::number).and_then(|bytes| u64::try_from(bytes).ok());
             own.bytes = own.bytes.saturating_add(bytes.unwrap_or(0));
-        }
-        if let Some(launch) = launch {
-            self.launches.insert(launch, node);
-            waiting.iter().for_each(|(name, ns)| self.work(launch, name, *ns));
         }
     }
 
@@ -96,6 +98,7 @@ impl FlameGraph {
             *ns_of = ns_of.saturating_add(ns);
             return;
         };
+        let Some(call) = call else { return };
         let node = self.below(call, name);
         let own = &mut self.nodes[node as usize].own;
         own.gpu_ns = own.gpu_ns.saturating_add(ns);
@@ -198,6 +201,12 @@ mod tests {
         [&work, &launch, &work].into_iter().for_each(|record| graph.add(record));
         let bytes = ("bytes", Data::Uint(4096));
         graph.add(&site(with(call("cuMemAlloc", 30, 2), &[stack(&["main"]), bytes]), "cuMemAlloc", ""));
+        // Work of a call without a stack is in no node, and waits for nothing.
+        graph.add(&with(call("cuLaunchKernel", 50, 5), &[("corr", Data::Uint(2))]));
+        let Kind::Span(span) = &mut work.kind else { unreachable!() };
+        span.launch_id = call("", 50, 0).span().expect("a call").span_id;
+        graph.add(&work);
+        assert!(graph.waiting.is_empty());
         let expected = [
             "0/all 0 0 0",
             "0/main 0 0 0",
