@@ -7,6 +7,10 @@ use regex::Regex;
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
+
+/// Held by what writes to the kernel's log, and by what reads it: all processes have the same one.
+static KERNEL_LOG: Mutex<()> = Mutex::new(());
 
 /// The names of the scripts that print a report.
 fn scripts() -> Vec<String> {
@@ -141,6 +145,7 @@ fn rows_of_scripts_fit_80_columns() {
     if !can_trace() {
         return;
     }
+    let _log = KERNEL_LOG.lock().unwrap_or_else(PoisonError::into_inner);
     let (command, with_gpu) = of_several_gpus();
     let of_several = with_gpu.map(|words| {
         let output = tempfile::NamedTempFile::new().unwrap();
@@ -246,6 +251,7 @@ fn xid_shows_the_last_launches_of_the_process_that_the_driver_names() {
     if !can_trace() {
         return;
     }
+    let _log = KERNEL_LOG.lock().unwrap_or_else(PoisonError::into_inner);
     let output = tempfile::NamedTempFile::new().unwrap();
     let log = r#""$0" gaps & wait
         echo "NVRM: Xid (PCI:0000:17:0a): 31, pid=$!, name=workload_habits, Ch 8, by a test of cudatrace" > /dev/kmsg
