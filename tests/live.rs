@@ -19,7 +19,7 @@
 //! ```
 //!
 //! `TRUTH`: for each line of the traced program that has the left form, the right one must be printed. `RUN` is the command after
-//! `--`; `{examples}` is the folder of the built examples, `{cgroup}` the mount point of cgroup v2. No sleeps: a case ends when its program does. `BEFORE` is the number of
+//! `--`; `{examples}` is the folder of the built examples, `{programs}` `tests/programs`, `{cgroup}` the mount point of cgroup v2. No sleeps: a case ends when its program does. `BEFORE` is the number of
 //! threads and the command of a program that runs before cudatrace starts and after it has ended; `{pid}` is its process id.
 //! `DEVICES` is a row of the `/proc/devices` that cudatrace sees: calls on the devices with this major number, which exists, are
 //! traced as those on NVIDIA's.
@@ -190,7 +190,10 @@ fn cut(text: &str) -> String {
 fn trace(case: &Case) -> Result<Output, Failed> {
     let build = examples();
     let fill = |text: &str| {
-        text.replace("{examples}", &build.to_string_lossy()).replace("{cgroup}", &cgroup_mount())
+        let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
+        text.replace("{examples}", &build.to_string_lossy())
+            .replace("{programs}", &programs.to_string_lossy())
+            .replace("{cgroup}", &cgroup_mount())
     };
     let before = case.last("BEFORE").map(|text| start_before(&fill(text))).transpose()?;
     let pid = before.as_ref().map_or(String::new(), |running| running.pid().to_string());

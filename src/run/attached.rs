@@ -14,10 +14,12 @@ use super::unwinder::Unwinder;
 use crate::Failure;
 use crate::patch_sites::{patch_site, unwinder_sites};
 use crate::symbolize::MachineNames;
+use crate::symbolize::python::Pythons;
 use lang::catalog::FileId;
 use runtime::started::Child;
 use runtime::{AttachOptions, LoadedScript, PatchSiteFinders, Session};
 use std::os::fd::OwnedFd;
+use std::rc::Rc;
 use wire::manifest::CompiledScript;
 
 /// The outputs are open, and the command is held before its first instruction.
@@ -68,7 +70,8 @@ impl<'a> LoadedRun<'a> {
             others.iter().filter(|module| module.manifest.in_process).cloned().collect();
         let script = LoadedScript::load_before(first, &in_process, &options).map_err(Failure::loading)?;
         plan.messages.detail(|| format!("loaded after {:?}", plan.start.elapsed()));
-        let unwinder = script.unwind_maps().map(|maps| Unwinder::new(maps, plan.messages));
+        let pythons = || Rc::new(Pythons::new(script.stacks()));
+        let unwinder = script.unwind_maps().map(|maps| Unwinder::new(maps, pythons(), plan.messages));
         if let Some(unwinder) = &unwinder {
             unwinder.start_complete(&prepared.to_unwind);
         }
@@ -91,7 +94,10 @@ impl<'a> LoadedRun<'a> {
         plan.messages.not_attached(session.failures());
         plan.messages.detail(|| format!("attached after {:?}", plan.start.elapsed()));
         let targets = targets(plan, prepared.child.as_ref()).map_err(Failure::wrong)?;
-        let names = MachineNames::new(session.stacks(), prepared.outputs.epoch, plan.manifest());
+        let mut names = MachineNames::new(session.stacks(), prepared.outputs.epoch, plan.manifest());
+        if let Some(unwinder) = &self.unwinder {
+            names.pythons = unwinder.pythons();
+        }
         Ok(AttachedRun { session, targets, names, unwinder: self.unwinder })
     }
 }

@@ -12,6 +12,7 @@ use runtime::{Session, UnwindMaps};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashSet;
 use std::path::Path;
+use std::rc::Rc;
 
 /// Extends a running session to files that are mapped later.
 pub struct Extender<'a> {
@@ -133,7 +134,7 @@ impl<'a> Extender<'a> {
 
     /// Starts unwind tables, when the first script that walks stacks has joined.
     pub fn walk_stacks(&self, maps: UnwindMaps) -> &Unwinder<'a> {
-        self.unwinder.get_or_init(|| Unwinder::new(maps, self.messages))
+        self.unwinder.get_or_init(|| Unwinder::new(maps, Rc::clone(&self.names.pythons), self.messages))
     }
 }
 

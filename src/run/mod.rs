@@ -27,6 +27,7 @@ pub mod outputs;
 pub mod overwritten_files;
 pub mod places;
 pub mod plan;
+pub mod python_finder;
 pub mod script_set;
 pub mod setup;
 pub mod traced_processes;

@@ -10,7 +10,7 @@ use std::os::fd::RawFd;
 use std::time::Duration;
 
 /// Period of the checks.
-const TICK: Duration = Duration::from_millis(50);
+const TICK: Duration = Duration::from_millis(10);
 
 /// The periodic task; see the module documentation.
 pub struct UnwindUpdater<'a> {
@@ -20,7 +20,7 @@ pub struct UnwindUpdater<'a> {
 }
 
 /// Number of ticks between two searches for ended processes.
-const GONE_TICKS: u64 = 100;
+const GONE_TICKS: u64 = 500;
 
 impl<'a> UnwindUpdater<'a> {
     /// Creates the periodic task for the unwinder of `extender`.
@@ -37,6 +37,7 @@ impl<'a> UnwindUpdater<'a> {
         }
         unwinder.fill_finished();
         self.ticks += 1;
+        unwinder.find_pythons(self.ticks);
         if self.ticks.is_multiple_of(GONE_TICKS) {
             unwinder.forget_gone();
         }

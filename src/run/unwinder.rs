@@ -7,7 +7,9 @@
 //! nothing is held meanwhile, as at the start with processes that already run, the unwinder waits for them.
 
 use super::compiler::Compiler;
+use super::python_finder::PythonFinder;
 use crate::console::Messages;
+use crate::symbolize::python::Pythons;
 use anyhow::{Context, Result};
 use host::eh_frame::{Segments, Source};
 use linux::proc::{self, Mapping, MappingName, Program};
@@ -16,6 +18,7 @@ use runtime::started::{FileState, MappedRange, MappingEvent};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
+use std::rc::Rc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -50,6 +53,7 @@ impl FileKey {
 /// Owner of the unwind tables; see the module documentation.
 pub struct Unwinder<'a> {
     inner: RefCell<Inner>,
+    pythons: PythonFinder<'a>,
     messages: &'a Messages,
 }
 
@@ -130,13 +134,19 @@ struct BackgroundTable {
 }
 
 impl<'a> Unwinder<'a> {
-    /// Creates the owner of the tables in `maps`.
-    pub fn new(maps: UnwindMaps, messages: &'a Messages) -> Unwinder<'a> {
+    /// Creates the owner of the tables in `maps`. Interpreters of Python become known to `pythons`.
+    pub fn new(maps: UnwindMaps, pythons: Rc<Pythons>, messages: &'a Messages) -> Unwinder<'a> {
         let (finish, finished) = channel();
         let (files, keys, processes) = (HashMap::new(), HashMap::new(), HashMap::new());
         let inner =
             Inner { maps, files, keys, processes, finished, unfinished: 0, finish, rows: 0, bytes: 0 };
-        Unwinder { inner: RefCell::new(inner), messages }
+        let pythons = PythonFinder::new(pythons, messages);
+        Unwinder { inner: RefCell::new(inner), pythons, messages }
+    }
+
+    /// Where names of frames of Python are read.
+    pub fn pythons(&self) -> Rc<Pythons> {
+        self.pythons.names()
     }
 
     /// Reads the mappings of processes; prints the time that it took.
@@ -181,6 +191,7 @@ impl<'a> Unwinder<'a> {
                 "stacks of process {pid} may be too short, since its unwind tables cannot be read: {error:#}"
             ));
         }
+        self.pythons.look_at(pid, &self.inner.borrow().maps);
     }
 
     /// Whether mappings of a process were read.
@@ -191,6 +202,7 @@ impl<'a> Unwinder<'a> {
     /// Removes a process that has ended.
     pub fn forget(&self, pid: u32) {
         self.inner.borrow_mut().forget(pid);
+        self.pythons.forget(&[pid], &self.inner.borrow().maps);
     }
 
     /// Prepares for a file that a waiting thread of a process will map: reads its table and, if the address is
@@ -199,6 +211,7 @@ impl<'a> Unwinder<'a> {
         if !self.inner.borrow().runs_as_known(pid) {
             self.read_mappings(pid);
         }
+        self.pythons.look_at(pid, &self.inner.borrow().maps);
         match self.inner.borrow_mut().prepare(pid, mapping, self.messages) {
             Ok(()) => {}
             // The process was killed in the meantime.
@@ -219,7 +232,7 @@ impl<'a> Unwinder<'a> {
     pub fn add_mapping(&self, mapped: &MappingEvent) {
         let added = self.inner.borrow_mut().add_known_file(mapped);
         match added {
-            Ok(true) => {}
+            Ok(true) => self.pythons.look_at(mapped.pid, &self.inner.borrow().maps),
             Ok(false) => self.read_mappings(mapped.pid),
             Err(error) => {
                 self.messages.warning(&format!("{}: no unwind table: {error:#}", mapped.path.display()))
@@ -386,10 +399,8 @@ impl Inner {
         }
     }
 
-    fn forget_gone(&mut self) {
-        let gone: Vec<u32> =
-            self.processes.keys().copied().filter(|&pid| executable(pid).next().is_none()).collect();
-        gone.into_iter().for_each(|pid| self.forget(pid));
+    fn gone(&self) -> Vec<u32> {
+        self.processes.keys().copied().filter(|&pid| executable(pid).next().is_none()).collect()
     }
 }
 
@@ -421,7 +432,14 @@ impl Unwinder<'_> {
 
     /// Removes processes that have ended, since their ids may be reused.
     pub fn forget_gone(&self) {
-        self.inner.borrow_mut().forget_gone();
+        let gone = self.inner.borrow().gone();
+        self.pythons.forget(&gone, &self.inner.borrow().maps);
+        gone.iter().for_each(|pid| self.inner.borrow_mut().forget(*pid));
+    }
+
+    /// Looks again at interpreters of Python that had just begun.
+    pub fn find_pythons(&self, tick: u64) {
+        self.pythons.look_again(tick, &self.inner.borrow().maps);
     }
 
     /// Adds the tables that were read in the background.
@@ -450,7 +468,7 @@ impl Compiler<'_> {
             return None;
         }
         if *features == wire::Features::IN_PROCESS {
-            return Some(codegen::Unwind { returns: None });
+            return Some(codegen::Unwind { returns: None, thread_base: None });
         }
         if !cfg!(target_arch = "x86_64") || !features.bpf_loop || !features.btf {
             if !self.was_compiled() {
@@ -465,7 +483,7 @@ impl Compiler<'_> {
         if returns.is_none() {
             self.messages().detail(|| "stacks end at functions with return probes: the kernel's BTF lacks the fields of their return addresses".into());
         }
-        Some(codegen::Unwind { returns })
+        Some(codegen::Unwind { returns, thread_base: thread_base() })
     }
 }
 
@@ -479,6 +497,12 @@ fn return_chain() -> Option<codegen::ReturnChain> {
     ];
     let [utask, instances, stack, original, next] = runtime::kernel::btf::kernel_fields(fields)?;
     Some(codegen::ReturnChain { utask, instances, stack, original, next })
+}
+
+/// Where the kernel has the address of a thread's control block.
+fn thread_base() -> Option<u32> {
+    let fields = [("task_struct", "thread"), ("thread_struct", "fsbase")];
+    runtime::kernel::btf::kernel_fields(fields).map(|[thread, base]| thread + base)
 }
 
 /// Whether programs walk stacks with unwind tables.

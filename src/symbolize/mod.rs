@@ -3,6 +3,7 @@
 mod lookup;
 pub mod process_facts;
 pub mod processes;
+pub mod python;
 
 use crate::console::Messages;
 use host::Symbols;
@@ -13,6 +14,7 @@ use runtime::started::{MappedRange, Mapping, MappingEvent};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
+use std::rc::Rc;
 use std::sync::Arc;
 use wire::Manifest;
 use wire::manifest::Attach;
@@ -38,12 +40,15 @@ pub struct MachineNames {
     begin_at_probes: bool,
     /// Number of printed stacks that end early, by reason.
     cut: RefCell<BTreeMap<&'static str, u64>>,
+    /// The interpreters of traced processes.
+    pub pythons: Rc<python::Pythons>,
 }
 
 impl MachineNames {
     /// Creates names for a session with the stacks in `stacks`; `epoch` relates the clocks of the run. The
     /// manifest specifies the form of symbols.
     pub fn new(stacks: Arc<StackStore>, epoch: Epoch, manifest: &Manifest) -> MachineNames {
+        let pythons = Rc::new(python::Pythons::new(Arc::clone(&stacks)));
         MachineNames {
             symbols: RefCell::new(Symbols::new(manifest.source_lines, !manifest.mangled)),
             stacks,
@@ -55,6 +60,7 @@ impl MachineNames {
             waits: RefCell::default(),
             begin_at_probes: !has_samples(manifest),
             cut: RefCell::default(),
+            pythons,
         }
     }
 
@@ -164,13 +170,24 @@ impl Names for MachineNames {
     }
 
     fn stack(&self, user: bool, tgid: u32, addresses: &[u64]) -> Vec<Frame> {
+        let is_python = |word: &u64| user && wire::python::Frame::of(*word).is_some();
+        let native = addresses.iter().position(is_python).unwrap_or(addresses.len());
+        let (native, python) = addresses.split_at(native);
         let mut symbols = self.symbols.borrow_mut();
-        let frames = addresses.iter().enumerate().flat_map(|(at, &address)| match (user, at) {
+        let frames = native.iter().enumerate().flat_map(|(at, &address)| match (user, at) {
             (true, 0) if self.begin_at_probes => symbols.first(tgid, address),
             (true, _) => symbols.user(tgid, address),
             (false, _) => vec![symbols.kernel(address)],
         });
-        frames.map(frame).collect()
+        let native = frames.map(frame).collect();
+        match python {
+            [] => native,
+            _ => self.pythons.merged(tgid, native, python),
+        }
+    }
+
+    fn source_line(&self, tgid: u32, file: &str, line: u32) -> Option<String> {
+        self.pythons.source_line(tgid, file, line)
     }
 
     fn file_place(&self, tgid: u32, address: u64) -> Option<(String, u64)> {
@@ -197,7 +214,7 @@ impl Names for MachineNames {
 
     fn stack_addresses(&self, map: u32, id: u32) -> Vec<u64> {
         let addresses = self.stacks.addresses(map, id);
-        if let Some(stop) = addresses.last().and_then(|&last| Stop::of(last)) {
+        if let Some(stop) = addresses.iter().find_map(|&word| Stop::of(word)) {
             *self.cut.borrow_mut().entry(stop.words()).or_default() += 1;
         }
         addresses

@@ -120,6 +120,8 @@ pub struct Follow {
 pub struct Unwind {
     /// Location of the return addresses that return probes have replaced; without it walks stop at them.
     pub returns: Option<ReturnChain>,
+    /// Offset in bytes of `task_struct::thread.fsbase`, by which programs in the kernel find the frames of Python.
+    pub thread_base: Option<u32>,
 }
 
 /// Offsets of the kernel's fields that lead to replaced return addresses, in bytes.

@@ -49,6 +49,15 @@ pub(crate) fn kfunc(at: &mut Translator, name: &str) -> bool {
         wire::features::PROGRAM_NAME => program_name(at),
         wire::features::PROCESS_NAME => process_name(at),
         wire::unwind::FIND_RULE => find_rule(at),
+        wire::unwind::TELL_UNKNOWN => {
+            at.asm.lea(Reg::RSI, Mem::Region(layout::UNKNOWN));
+            call(at, function::TELL_UNKNOWN);
+        }
+        wire::python::THREAD_POINTER if is_tracer(at) => at.asm.mov_imm(Reg::RAX, 0),
+        wire::python::THREAD_POINTER => {
+            at.asm.lea(Reg::RDI, Mem::Region(0));
+            call(at, function::THREAD_POINTER);
+        }
         wire::unwind::READ_STACK if is_tracer(at) => at.asm.mov_imm(Reg::RAX, -EFAULT as u64),
         wire::unwind::READ_STACK => {
             at.asm.lea(Reg::RCX, Mem::Region(0));

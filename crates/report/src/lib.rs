@@ -145,6 +145,10 @@ pub trait Names {
     fn file_place(&self, _tgid: u32, _address: u64) -> Option<(String, u64)> {
         None
     }
+    /// The text of a line of a source file that a process has, without the space around it; `None` if it cannot be read.
+    fn source_line(&self, _tgid: u32, _file: &str, _line: u32) -> Option<String> {
+        None
+    }
     /// Addresses of a stack by its map and key, as the runtime read them; empty if the stack does not exist.
     fn stack_addresses(&self, map: u32, id: u32) -> Vec<u64>;
     /// Wall-clock time of a boot-clock time, in ns since 1970.

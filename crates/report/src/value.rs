@@ -124,6 +124,9 @@ impl Context<'_> {
             addresses.retain(|&address| Stop::of(address).is_none());
         }
         let user = self.manifest.stacks.get(map as usize).is_none_or(|stack| stack.user);
+        if mode.is_one_frame() {
+            return self.one_frame(tgid, self.names.stack(user, tgid, &addresses).first(), mode);
+        }
         let frames = match mode {
             StackMode::Raw | StackMode::BuildId => {
                 addresses.iter().map(|&address| Frame { address, ..Frame::default() }).collect()
@@ -143,6 +146,22 @@ impl Context<'_> {
             text.push('\n');
         }
         text
+    }
+
+    /// `/a/train.py:42`, `Trainer.step` or `loss.backward()`, of a frame of Python.
+    fn one_frame(&self, tgid: u32, frame: Option<&Frame>, mode: StackMode) -> String {
+        match frame {
+            Some(Frame { source: Some((file, line)), .. }) if mode.is_line() => {
+                format!("{}:{line}", escape(file.as_bytes()))
+            }
+            Some(Frame { source: Some((file, line)), .. }) if mode == StackMode::Source => {
+                let text = self.names.source_line(tgid, file, *line).unwrap_or_default();
+                escape(text.as_bytes())
+            }
+            _ if mode == StackMode::Source => String::new(),
+            Some(frame) => frame_name(&Frame { source: None, ..frame.clone() }),
+            None => "(no Python)".into(),
+        }
     }
 
     /// Build id and offset in the file, as far as known.
@@ -194,7 +213,16 @@ fn folded(frames: &[Frame]) -> String {
 fn frame_line(frame: &Frame, mode: StackMode) -> String {
     match mode {
         StackMode::Raw | StackMode::BuildId => format!("{:x}", frame.address),
-        StackMode::Bpftrace | StackMode::Folded => format!("{INDENT}{}", frame_name(frame)),
+        StackMode::Bpftrace
+        | StackMode::Folded
+        | StackMode::Native
+        | StackMode::Python
+        | StackMode::Line
+        | StackMode::OwnLine
+        | StackMode::Function
+        | StackMode::OwnFunction
+        | StackMode::Source => format!("{INDENT}{}", frame_name(frame)),
+        StackMode::Perf if frame.is_python() => format!("\t0 {}", frame_name(frame)),
         StackMode::Perf => format!("\t{:x} {}", frame.address, perf_name(frame)),
     }
 }
@@ -209,12 +237,17 @@ fn perf_name(frame: &Frame) -> String {
     }
 }
 
-/// `symbol+17@file.c:3`, `[inlined] f@file.c:9`, `libc.so.6+0x2724a`, or the address.
+/// `symbol+17@file.c:3`, `[inlined] f@file.c:9`, `Trainer.step (/a/train.py:42)`, `libc.so.6+0x2724a`, or the address.
 fn frame_name(frame: &Frame) -> String {
     let Some(symbol) = &frame.symbol else {
         return frame.place().unwrap_or_else(|| format!("{:#x}", frame.address));
     };
     let symbol = escape(symbol.as_bytes());
+    if frame.is_python() {
+        let place =
+            frame.source.as_ref().map(|(file, line)| format!(" ({}:{line})", escape(file.as_bytes())));
+        return symbol + &place.unwrap_or_default();
+    }
     let source = frame
         .source
         .as_ref()

@@ -18,6 +18,7 @@ pub mod layout;
 pub mod manifest;
 pub mod map;
 mod place;
+pub mod python;
 pub mod trigger;
 pub mod types;
 pub mod unwind;

@@ -27,6 +27,52 @@ pub enum StackMode {
     Folded,
     /// Build id and offset in the file, for offline symbolisation.
     BuildId,
+    /// As [`StackMode::Bpftrace`], without the frames of Python.
+    Native,
+    /// The frames of Python alone.
+    Python,
+    /// The innermost frame of Python as its file and line, on one line.
+    Line,
+    /// The same of the innermost frame that is of no library.
+    OwnLine,
+    /// The innermost frame of Python as its function, on one line.
+    Function,
+    /// The same of the innermost frame that is of no library.
+    OwnFunction,
+    /// The text of the line of the innermost frame of Python.
+    Source,
+}
+
+impl StackMode {
+    /// Whether a stack has frames of Python.
+    pub fn has_python(self) -> bool {
+        !matches!(self, StackMode::Native | StackMode::Raw | StackMode::BuildId)
+    }
+
+    /// Whether a stack has frames of Python only.
+    pub fn is_python(self) -> bool {
+        self == StackMode::Python || self.is_one_frame()
+    }
+
+    /// Whether it is a file with a line.
+    pub fn is_line(self) -> bool {
+        matches!(self, StackMode::Line | StackMode::OwnLine)
+    }
+
+    /// Whether it is a function.
+    pub fn is_function(self) -> bool {
+        matches!(self, StackMode::Function | StackMode::OwnFunction)
+    }
+
+    /// Whether frames of libraries are passed over.
+    pub fn is_own(self) -> bool {
+        matches!(self, StackMode::OwnLine | StackMode::OwnFunction)
+    }
+
+    /// Whether it is one frame, printed without a line of its own.
+    pub fn is_one_frame(self) -> bool {
+        self == StackMode::Source || self.is_line() || self.is_function()
+    }
 }
 
 /// The treatment of a clause without attach points.

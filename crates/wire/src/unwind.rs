@@ -14,8 +14,8 @@
 //!
 //! A program that runs in the traced process asks [`FIND_RULE`] instead, which reads tables in shared memory.
 //!
-//! A saved stack is `u64 hash, u64 addresses[limit]`, padded with zeros. A last address from [`STOPPED`] on is the reason why the
-//! walk ended early.
+//! A saved stack is `u64 hash, u64 addresses[limit], u64 frames[limit]`, without gaps, padded with zeros at the end. A last address from
+//! [`STOPPED`] on is the reason why the walk ended early. The frames are those of [Python](crate::python).
 
 /// Name of the array of the tables; the runtime creates it, since it contains maps.
 pub const TABLES_MAP: &str = "ct_tables";
@@ -27,6 +27,8 @@ pub const UNKNOWN_MAP: &str = "ct_unknown";
 /// Kernel function of programs in the traced process: `(u64 *ip, back, tgid)`; returns the rule, or [`UNMAPPED`]. Replaces an address that
 /// cudatrace has put on the stack by that of the program.
 pub const FIND_RULE: &str = "ct_find_rule";
+/// Kernel function of programs in the traced process: `(tgid)`; tells the tracer that nothing is known of the process.
+pub const TELL_UNKNOWN: &str = "ct_tell_unknown";
 /// Bit of an answer: the mappings of the process are not known.
 pub const UNMAPPED: u64 = 1 << 33;
 /// Kernel function of programs in the traced process: `(buffer of READ_BUFFER bytes, address, u64 *result)`; returns 0 or an error.
@@ -56,9 +58,14 @@ pub const MAPPING_VALUE: u32 = 16;
 /// Offset of the addresses in a stored stack.
 pub const ADDRESSES_AT: u32 = 8;
 
+/// Most words of a stored stack behind its hash.
+pub fn stack_words(limit: u32) -> u32 {
+    2 * limit
+}
+
 /// Size of a stored stack in bytes.
 pub fn stack_bytes(limit: u32) -> u32 {
-    ADDRESSES_AT + 8 * limit
+    ADDRESSES_AT + 8 * stack_words(limit)
 }
 
 /// Base of the caller's stack pointer.

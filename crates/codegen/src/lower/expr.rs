@@ -10,6 +10,7 @@ use super::string::Strings;
 use crate::bpf::helper::Helper;
 use crate::ir::{Bin, Cmp, Operand, VReg, Width};
 use lang::hir::{BinaryOp, Expr, ExprKind, Type, VarId, Yields};
+use wire::types::StackMode;
 use wire::{CounterKind, layout};
 
 /// Flag of bpf_get_stackid: the user stack.
@@ -76,7 +77,7 @@ impl Body<'_, '_> {
             }
             ExprKind::Lookup(e) => self.scalar(e),
             ExprKind::Builtin(id, args) => self.builtin(*id, args),
-            ExprKind::StackLen { user, limit } => self.stack_length(*user, *limit).into(),
+            ExprKind::StackLen { user, limit, mode } => self.stack_length(*user, *limit, *mode).into(),
             ExprKind::Member { base, offset } => {
                 let place = self.place(base).plus(*offset);
                 self.load_scalar(place, ty).into()
@@ -227,10 +228,14 @@ impl Body<'_, '_> {
 
     /// The stack id, combined with `tgid << 32` for a user stack; the id is all ones if there is no stack.
     fn stack(&mut self, ty: &Type) -> VReg {
-        let Type::Stack { user, limit, .. } = ty else { unreachable!("a stack has a stack's type") };
+        let Type::Stack { user, limit, mode } = ty else { unreachable!("a stack has a stack's type") };
         if self.cx.walks(*user) {
-            let id = self.walked_stack(*limit);
+            let id = self.walked_stack(*limit, *mode);
             return self.with_tgid(id);
+        }
+        if mode.is_python() {
+            let none = self.b().copy(i64::from(u32::MAX));
+            return self.with_tgid(none);
         }
         let map = self.cx.stack_map_ref(*user, *limit);
         let ctx = self.pro(Pro::Ctx);
@@ -258,9 +263,12 @@ impl Body<'_, '_> {
     }
 
     /// `len(ustack)`: the kernel returns the number of bytes of the addresses.
-    fn stack_length(&mut self, user: bool, limit: u32) -> VReg {
+    fn stack_length(&mut self, user: bool, limit: u32, mode: StackMode) -> VReg {
         if self.cx.walks(user) {
-            return self.walked_length(limit);
+            return self.walked_length(limit, mode);
+        }
+        if mode.is_python() {
+            return self.b().copy(0);
         }
         let place = self.temp(8 * limit);
         // In raw tracepoint programs, kernels such as 6.1 refuse uninitialised memory here.

@@ -39,6 +39,8 @@ mod place;
 mod process_memory;
 mod program;
 mod prologue;
+mod python_lines;
+mod python_walk;
 mod read_memory;
 mod side;
 mod space;

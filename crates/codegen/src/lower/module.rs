@@ -34,6 +34,10 @@ pub(super) struct Cx<'p> {
     pub share: StackShare,
     /// Callback for one frame of a walk over a user stack, once a body needs it.
     pub walk_callback: Option<ir::FuncRef>,
+    /// The same for one frame of Python, for one byte of its table of lines, and for one of the path of its file.
+    pub python_callback: Option<ir::FuncRef>,
+    pub line_callback: Option<ir::FuncRef>,
+    pub path_callback: Option<ir::FuncRef>,
 }
 
 pub(super) const BPF_MAP_TYPE_HASH: u32 = 1;
@@ -82,6 +86,9 @@ impl<'p> Cx<'p> {
             scratch_bytes: 0,
             share,
             walk_callback: None,
+            python_callback: None,
+            line_callback: None,
+            path_callback: None,
         };
         for e in &program.enums {
             let id = cx.manifest_enum(e);
@@ -266,6 +273,7 @@ impl<'p> Cx<'p> {
         }
         if self.options.unwind.is_some() && self.options.has_stacks(true) {
             self.unwind_maps();
+            self.python_maps();
         }
         self.size_counters();
         self.set_scratch_size();

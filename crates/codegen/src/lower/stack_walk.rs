@@ -30,16 +30,18 @@ use crate::ir::{Bin, BlockId, Cmp, FuncKind, FuncRef, MapDef, MapRef, Operand, V
 use crate::options::ReturnChain;
 use lang::hir::{Attach, Hook};
 use wire::CounterKind;
+use wire::python;
+use wire::types::StackMode;
 use wire::unwind::{self, Base, Rule, SavedBp, Stop, kind};
 
-/// Capacity in addresses, a power of two, so that indices can be masked.
-const FRAMES: u32 = 128;
+/// Capacity in addresses and frames of Python, a power of two, so that indices can be masked.
+const WORDS: u32 = 256;
 /// Capacity in entries for the mappings of all processes; each mapping has a few entries.
 const MAPPINGS: u32 = 1 << 18;
 /// Capacity for processes with unknown mappings, which the runtime will read.
 const UNKNOWN: u32 = 1 << 10;
 /// Flag of bpf_map_update_elem: only if the key is new.
-const BPF_NOEXIST: i64 = 1;
+pub(super) const BPF_NOEXIST: i64 = 1;
 /// Number of keys that are tried for a stack.
 const TRIES: u32 = 4;
 /// Number of replaced return addresses that are examined per frame: tail calls replace one several times.
@@ -75,7 +77,7 @@ const REGS_SP: i16 = 152;
 
 /// Words of the state.
 #[derive(Copy, Clone)]
-enum Word {
+pub(super) enum Word {
     Ip,
     Sp,
     Bp,
@@ -101,6 +103,30 @@ enum Word {
     Limit,
     /// 1: the walk begins at the entry of a function.
     AtEntry,
+    /// Address of the next frame of Python.
+    Python,
+    /// [`python::INNERMOST`], if the next frame of Python is the innermost of a call of the interpreter; otherwise 0.
+    Innermost,
+    /// Largest number of words after the frames of Python.
+    PythonEnd,
+    /// 1: the walk ends at the first frame that is of no library, whose word is then in [`Word::Own`].
+    WantsOwn,
+    Own,
+    /// 1: the last word of the native part says why the walk ended.
+    Cut,
+    /// Process and address: the key of a lookup in the code objects.
+    CodeProcess,
+    Code,
+    /// While the line of an instruction is looked for: the place in the table, instructions that are left, those of the current entry, the line,
+    /// and the number that is being read, with its bits so far.
+    TableAt,
+    Left,
+    EntryUnits,
+    Line,
+    Number,
+    NumberBits,
+    /// The word of a frame with its line.
+    WithLine,
     /// Start of the part that is kept as the stack.
     Hash,
     Addresses,
@@ -108,15 +134,28 @@ enum Word {
 
 /// Location of the state of a walk.
 #[derive(Copy, Clone)]
-struct Walk {
-    at: Place,
+pub(super) struct Walk {
+    pub(super) at: Place,
 }
 
 impl Walk {
-    const BYTES: u32 = 8 * (Word::Addresses as u32 + FRAMES);
+    const MEMBERS: u32 = 8 * (Word::Addresses as u32 + WORDS);
+    const COPY: u32 = Walk::MEMBERS + 8 * python::Member::COUNT as u32;
+    /// Memory behind it is read beyond the end of a table of lines that is damaged.
+    const BYTES: u32 = Walk::COPY + python::COPY_BYTES + python::HEAD;
 
-    fn word(self, word: Word) -> Place {
+    pub(super) fn word(self, word: Word) -> Place {
         self.at.plus(8 * word as u32)
+    }
+
+    /// The members of the interpreter's layout.
+    pub(super) fn members(self) -> Place {
+        self.at.plus(Walk::MEMBERS)
+    }
+
+    /// Where a code object of Python is copied to.
+    pub(super) fn copy(self) -> Place {
+        self.at.plus(Walk::COPY)
     }
 
     /// Where parts of the stack are kept, in the traced process.
@@ -179,44 +218,63 @@ impl Cx<'_> {
 
 impl Body<'_, '_> {
     /// The id of the user stack, or all ones.
-    pub(super) fn walked_stack(&mut self, limit: u32) -> VReg {
+    pub(super) fn walked_stack(&mut self, limit: u32, mode: StackMode) -> VReg {
         let mark = self.mark();
-        let walk = self.walk_stack(limit);
-        let id = self.keep_stack(walk, limit);
+        let walk = self.begin_walk(limit);
+        if !mode.is_python() {
+            self.native_frames(walk, limit);
+        }
+        if mode.has_python() {
+            self.python_frames(walk, limit, mode);
+        }
+        let id = self.keep_stack(walk, limit, mode);
         self.release(mark);
         id
     }
 
-    /// Number of frames of the user stack.
-    pub(super) fn walked_length(&mut self, limit: u32) -> VReg {
+    /// Number of frames of the user stack: of Python alone, or of native code.
+    pub(super) fn walked_length(&mut self, limit: u32, mode: StackMode) -> VReg {
         let mark = self.mark();
-        let walk = self.walk_stack(limit);
+        let walk = self.begin_walk(limit);
+        match mode.is_python() {
+            true => self.python_frames(walk, limit, mode),
+            false => self.native_frames(walk, limit),
+        }
         let count = self.get(walk, Word::Count);
         self.release(mark);
         count
     }
 
-    fn walk_stack(&mut self, limit: u32) -> Walk {
+    fn begin_walk(&mut self, limit: u32) -> Walk {
         let (buffer, head) = match self.cx.runs_in_process() {
             true => (unwind::READ_BUFFER, unwind::READ_BUFFER_HEAD),
             false => (0, 0),
         };
         let walk = Walk { at: self.scratch_temp(Walk::BYTES + buffer) };
-        self.zero(walk.at, Walk::BYTES + head);
+        self.zero(walk.at, 8 * (Word::Addresses as u32 + unwind::stack_words(limit)));
+        self.zero(walk.buffer(), head);
         self.put(walk, Word::Limit, i64::from(limit));
         let thread = self.pro(Pro::Thread);
         let process = self.b().bin(Bin::Shr, thread, 32);
         self.put(walk, Word::Process, process);
+        walk
+    }
+
+    fn native_frames(&mut self, walk: Walk, limit: u32) {
         self.first_frame(walk);
         self.find_chain(walk);
         let callback = self.walk_callback();
+        self.loop_over(walk, limit, callback);
+    }
+
+    /// Calls a callback with the walk, `most` times at most.
+    pub(super) fn loop_over(&mut self, walk: Walk, most: u32, callback: FuncRef) {
         let (callback, state) = (self.b().func_addr(callback), self.pointer(walk.at));
         // The argument of a callback must be an address on the stack.
         let slot = self.b().func_mut().slot(8, 8);
         let given = self.b().slot_addr(slot);
         self.b().store(given, 0, Width::B64, state);
-        self.b().call_void(Helper::Loop, &[i64::from(limit).into(), callback.into(), given.into(), 0.into()]);
-        walk
+        self.b().call_void(Helper::Loop, &[i64::from(most).into(), callback.into(), given.into(), 0.into()]);
     }
 
     /// The callback for one frame. Its argument points to the address of the state.
@@ -233,16 +291,16 @@ impl Body<'_, '_> {
         *self.cx.walk_callback.insert(func)
     }
 
-    fn get(&mut self, walk: Walk, word: Word) -> VReg {
+    pub(super) fn get(&mut self, walk: Walk, word: Word) -> VReg {
         self.load(walk.word(word), Width::B64, false)
     }
 
-    fn put(&mut self, walk: Walk, word: Word, value: impl Into<Operand>) {
+    pub(super) fn put(&mut self, walk: Walk, word: Word, value: impl Into<Operand>) {
         self.store(walk.word(word), Width::B64, value);
     }
 
     /// Loads the word at an address of the stack; jumps to `failed` if it cannot be read.
-    fn peek(&mut self, walk: Walk, address: impl Into<Operand>, failed: BlockId) -> VReg {
+    pub(super) fn peek(&mut self, walk: Walk, address: impl Into<Operand>, failed: BlockId) -> VReg {
         if !self.cx.runs_in_process() {
             return self.peek_by(Helper::ProbeReadUser, walk, address, failed);
         }
@@ -326,7 +384,7 @@ impl Body<'_, '_> {
         self.cx.options.unwind.and_then(|unwind| unwind.returns)
     }
 
-    fn kernel_word(&mut self, walk: Walk, base: VReg, offset: u32, failed: BlockId) -> VReg {
+    pub(super) fn kernel_word(&mut self, walk: Walk, base: VReg, offset: u32, failed: BlockId) -> VReg {
         let address = self.b().bin(Bin::Add, base, i64::from(offset));
         self.peek_by(Helper::ProbeReadKernel, walk, address, failed)
     }
@@ -345,7 +403,8 @@ impl Body<'_, '_> {
     /// One iteration: records the address, finds its rule, and steps to the caller.
     fn frame_of(&mut self, walk: Walk, stop: BlockId, next: BlockId) {
         let given = self.get(walk, Word::Ip);
-        self.go_on_unless(Cmp::Eq, given, 0, stop);
+        // An address with this bit would be a frame of Python. It is none of a program: the walk has read something else.
+        self.go_on_unless(Cmp::Sle, given, 0, stop);
         let rule = self.b().copy(0);
         let [apply, unknown] = std::array::from_fn(|_| self.b().block());
         let ip = match self.cx.runs_in_process() {
@@ -390,9 +449,9 @@ impl Body<'_, '_> {
     }
 
     /// Stores a word after the addresses, and mixes it into the hash.
-    fn append(&mut self, walk: Walk, count: VReg, value: VReg) {
+    pub(super) fn append(&mut self, walk: Walk, count: VReg, value: VReg) {
         let start = self.pointer(walk.word(Word::Addresses));
-        let index = self.b().bin(Bin::And, count, i64::from(FRAMES - 1));
+        let index = self.b().bin(Bin::And, count, i64::from(WORDS - 1));
         let offset = self.b().bin(Bin::Shl, index, 3);
         let cell = self.b().bin(Bin::Add, start, offset);
         self.b().store(cell, 0, Width::B64, value);
@@ -412,6 +471,7 @@ impl Body<'_, '_> {
         self.go_on_unless(Cmp::Uge, count, limit, stop);
         let mark = self.b().copy(why.mark() as i64);
         self.append(walk, count, mark);
+        self.put(walk, Word::Cut, 1);
         self.b().jump(stop);
     }
 
@@ -458,7 +518,7 @@ impl Body<'_, '_> {
         (table, self.b().bin(Bin::Sub, pc, bias))
     }
 
-    fn tell_unknown(&mut self, walk: Walk, tgid: Place) {
+    pub(super) fn tell_unknown(&mut self, walk: Walk, tgid: Place) {
         self.put(walk, Word::Unknown, 1);
         let map = self.cx.unknown_map();
         let (key, value) = (self.pointer(tgid), self.pointer(walk.word(Word::Zero)));
@@ -703,12 +763,13 @@ impl Body<'_, '_> {
     }
 
     /// Stores the walked stack under a unique id.
-    fn keep_stack(&mut self, walk: Walk, limit: u32) -> VReg {
+    fn keep_stack(&mut self, walk: Walk, limit: u32, mode: StackMode) -> VReg {
         let map = self.cx.stack_map_ref(true, limit);
         let (none, done) = (self.b().cold_block(), self.b().block());
         let id = self.b().copy(i64::from(u32::MAX));
         let count = self.get(walk, Word::Count);
-        self.go_on_unless(Cmp::Eq, count, 0, none);
+        // A thread that runs no Python has none of its frames.
+        self.go_on_unless(Cmp::Eq, count, 0, if mode.is_python() { done } else { none });
         let hash = self.get(walk, Word::Hash);
         let number = self.b().bin(Bin::Shr, hash, 33);
         for attempt in 0..TRIES {

@@ -25,21 +25,37 @@ pub struct Code {
     pub file: String,
     /// The line of its `def`.
     pub first_line: u32,
+    /// Offset of the first instruction of the source, in bytes: those before it begin the function.
+    first_traceable: u32,
     lines: Vec<u8>,
     line_format: LineFormat,
 }
 
 impl Code {
-    /// Reads the object at an address.
-    pub(super) fn read(memory: &Memory, layout: &CodeLayout, address: u64) -> Option<Code> {
+    /// Reads the object at an address; without its table of lines if that is not there and not needed.
+    pub(super) fn read(
+        memory: &Memory,
+        layout: &CodeLayout,
+        address: u64,
+        needs_lines: bool,
+    ) -> Option<Code> {
         let text = |at: u64| text(memory, layout, memory.u64(address, at)?);
         Some(Code {
             name: text(layout.name)?,
             file: text(layout.file)?,
             first_line: memory.u32(address, layout.first_line)?,
-            lines: bytes(memory, memory.u64(address, layout.lines)?)?,
+            first_traceable: match layout.first_traceable {
+                Some(at) => memory.u32(address, at)?.saturating_mul(wire::python::UNIT),
+                None => 0,
+            },
+            lines: bytes(memory, memory.u64(address, layout.lines)?).or((!needs_lines).then(Vec::new))?,
             line_format: layout.line_format,
         })
+    }
+
+    /// Whether a function that executes the instruction at an offset has not begun yet: Python itself shows no such frame.
+    pub fn is_before_begin(&self, offset: Option<u32>) -> bool {
+        offset.is_none_or(|offset| offset < self.first_traceable)
     }
 
     /// The line of the instruction at an offset in bytes; `None` if it has none.

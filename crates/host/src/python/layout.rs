@@ -5,6 +5,7 @@
 
 use super::lines::LineFormat;
 use super::version::Version;
+use wire::python::{self, Bounds, Member, NONE};
 
 /// Offsets of what a walk reads.
 #[derive(Clone, Debug)]
@@ -57,8 +58,8 @@ pub(super) enum Boundary {
     Each,
     /// The outermost frame of a call has a byte that is 1.
     Flag(u64),
-    /// The interpreter puts a frame of its own around those of a call. Its owner is at least this number.
-    Owner(u64, u8),
+    /// The interpreter puts a frame of its own around those of a call: the byte is that of its owner, at least [`OF_INTERPRETER`].
+    Owner(u64),
 }
 
 /// Offsets in a code object, and in texts.
@@ -68,6 +69,8 @@ pub(super) struct CodeLayout {
     pub name: u64,
     pub file: u64,
     pub first_line: u64,
+    /// The number of the first instruction of the source, in versions that have others before it.
+    pub first_traceable: Option<u64>,
     pub lines: u64,
     pub line_format: LineFormat,
     /// Sizes of the heads of texts: of ASCII, and of others.
@@ -98,6 +101,11 @@ impl DebugOffsets {
     }
 }
 
+/// Whether a version has `_Py_DebugOffsets`.
+pub(super) fn tells_offsets(version: Version) -> bool {
+    version >= Version { major: 3, minor: 13 }
+}
+
 /// First words of the groups of `_Py_DebugOffsets`.
 struct Groups {
     thread: usize,
@@ -107,8 +115,8 @@ struct Groups {
     code: usize,
 }
 
-/// The owner of a frame that the interpreter makes for itself: `FRAME_OWNED_BY_CSTACK`, from 3.14 on `FRAME_OWNED_BY_INTERPRETER`.
-const OF_INTERPRETER: u8 = 3;
+/// How far before the first instruction of a code object the number of the first one of the source is.
+const TRACEABLE: u64 = 16;
 /// Sizes of `PyASCIIObject` and `PyCompactUnicodeObject`, before 3.12 and since.
 const OLD_TEXT_HEADS: [u64; 2] = [48, 72];
 const TEXT_HEADS: [u64; 2] = [40, 56];
@@ -135,6 +143,59 @@ impl Layout {
     }
 }
 
+impl Layout {
+    /// The layout for programs that walk themselves. The state of a thread is at one of two places from its control block on.
+    pub(super) fn for_programs(&self, [slot, other]: [u64; 2]) -> python::Layout {
+        let (innermost, behind) = match self.innermost {
+            Innermost::At(at) => (at, NONE),
+            Innermost::Behind(at, behind) => (at, behind),
+        };
+        let (instruction, first, unit) = match self.instruction {
+            Instruction::Index { at, bytes } => (at, NONE, u64::from(bytes)),
+            Instruction::Address { at, first } => (at, first, 1),
+        };
+        let (boundary, bounds) = match self.boundary {
+            // Any word of the frame.
+            Boundary::Each => (self.code, Bounds::Each),
+            Boundary::Flag(at) => (at, Bounds::Flag),
+            Boundary::Owner(at) => (at, Bounds::Own),
+        };
+        let mut words = [0; Member::COUNT];
+        let mut set = |member: Member, value: u64| words[member as usize] = value;
+        set(Member::Slot, slot);
+        set(Member::OtherSlot, other);
+        set(Member::Pthread, self.pthread);
+        set(Member::Innermost, innermost);
+        set(Member::Behind, behind);
+        set(Member::Previous, self.previous);
+        set(Member::Code, self.code);
+        set(Member::Instruction, instruction);
+        set(Member::First, first);
+        set(Member::Unit, unit);
+        set(Member::Boundary, boundary & !7);
+        set(Member::BoundaryShift, 8 * (boundary & 7));
+        set(Member::Bounds, bounds as u64);
+        set(Member::Name, self.code_object.name);
+        set(Member::File, self.code_object.file);
+        set(Member::Lines, self.code_object.lines);
+        set(Member::FirstLine, self.code_object.first_line);
+        set(Member::HasLocations, u64::from(self.code_object.line_format == LineFormat::Locations));
+        words
+    }
+}
+
+impl CodeLayout {
+    /// Offset of a part of a code object that is copied.
+    pub(super) fn part(&self, member: Member) -> Option<u64> {
+        match member {
+            Member::Name => Some(self.name),
+            Member::File => Some(self.file),
+            Member::Lines => Some(self.lines),
+            _ => None,
+        }
+    }
+}
+
 /// 3.9 and 3.10: `f_lasti` is at `index`, in units of `bytes`.
 fn before_3_11(index: u64, bytes: u32, line_format: LineFormat) -> Layout {
     Layout {
@@ -154,6 +215,7 @@ fn before_3_11(index: u64, bytes: u32, line_format: LineFormat) -> Layout {
             name: 112,
             file: 104,
             first_line: 40,
+            first_traceable: None,
             lines: 120,
             line_format,
             text_heads: OLD_TEXT_HEADS,
@@ -179,6 +241,7 @@ fn of_3_11() -> Layout {
             name: 128,
             file: 112,
             first_line: 72,
+            first_traceable: Some(184 - TRACEABLE),
             lines: 136,
             line_format: LineFormat::Locations,
             text_heads: OLD_TEXT_HEADS,
@@ -199,11 +262,12 @@ fn of_3_12() -> Layout {
         code: 0,
         instruction: Instruction::Address { at: 56, first: 192 },
         owner: Some(70),
-        boundary: Boundary::Owner(70, OF_INTERPRETER),
+        boundary: Boundary::Owner(70),
         code_object: CodeLayout {
             name: 128,
             file: 112,
             first_line: 68,
+            first_traceable: Some(192 - TRACEABLE),
             lines: 136,
             line_format: LineFormat::Locations,
             text_heads: TEXT_HEADS,
@@ -227,11 +291,12 @@ fn of_offsets(offsets: &DebugOffsets, groups: &Groups) -> Layout {
         code: word(frame + 2),
         instruction: Instruction::Address { at: word(frame + 3), first: word(code + 9) },
         owner: Some(word(frame + 5)),
-        boundary: Boundary::Owner(word(frame + 5), OF_INTERPRETER),
+        boundary: Boundary::Owner(word(frame + 5)),
         code_object: CodeLayout {
             name: word(code + 3),
             file: word(code + 1),
             first_line: word(code + 5),
+            first_traceable: Some(word(code + 9).wrapping_sub(TRACEABLE)),
             lines: word(code + 4),
             line_format: LineFormat::Locations,
             text_heads: TEXT_HEADS,

@@ -16,6 +16,7 @@ mod layout;
 mod lines;
 mod memory;
 mod version;
+mod walk;
 
 use std::path::Path;
 
@@ -26,11 +27,14 @@ pub use code::Code;
 use layout::{Boundary, DebugOffsets, Innermost, Instruction, Layout};
 use memory::Memory;
 pub use version::Version;
+use wire::python::{self, OF_INTERPRETER};
 
 /// Frames that are read of a thread.
 const FRAMES: usize = 1024;
 /// Interpreters and threads that are looked at.
 const LISTED: usize = 4096;
+/// Offset of an object's type.
+const TYPE: u64 = 8;
 /// Bits of a pointer to an object that are marks: objects are at multiples of 16, and Python 3.14 keeps marks in the lower bits.
 const MARKS: u64 = 7;
 
@@ -52,6 +56,9 @@ pub enum Unreadable {
     /// Another version.
     #[error("Python {0}: known are 3.9 to 3.15")]
     Version(Version),
+    /// The interpreter has not begun: it does not tell its layout yet.
+    #[error("Python {0} has not begun")]
+    NotBegun(Version),
     /// Its version is not told.
     #[error("a Python whose version is not known")]
     NoVersion,
@@ -158,8 +165,16 @@ impl Python {
         if offsets.as_ref().is_some_and(|offsets| offsets.is_free_threaded) {
             return Err(Unreadable::FreeThreaded(version));
         }
+        if offsets.is_none() && layout::tells_offsets(version) {
+            return Err(Unreadable::NotBegun(version));
+        }
         let layout = Layout::of(version, offsets.as_ref()).ok_or(Unreadable::Version(version))?;
         Ok(Python { memory, layout, runtime: symbols.runtime, code_type: symbols.code_type, version })
+    }
+
+    /// Closes the memory of a process that has ended: only [copies](Self::copied_code) are read from then on.
+    pub fn close(&mut self) {
+        self.memory = Memory::Copies(Vec::new());
     }
 
     /// Its version.
@@ -224,8 +239,8 @@ impl Python {
         let is_entry = match layout.boundary {
             Boundary::Each => true,
             Boundary::Flag(at) => self.memory.u8(frame, at) == Some(1),
-            Boundary::Owner(at, least) => match self.memory.u8(frame, at) {
-                Some(owner) if owner < least => false,
+            Boundary::Owner(at) => match self.memory.u8(frame, at) {
+                Some(owner) if owner < OF_INTERPRETER => false,
                 Some(_) => return AtFrame::Boundary,
                 None => return AtFrame::Nothing,
             },
@@ -244,21 +259,16 @@ impl Python {
     /// for the end of `__init__`.
     fn is_incomplete(&self, frame: u64, code: u64, offset: Option<u32>) -> bool {
         const OF_GENERATOR: u8 = 1;
-        /// Before the first instruction of the code object: the number of the first one of the source.
-        const FIRST_TRACEABLE: u64 = 16;
-        const UNIT: u32 = 2;
-        let (Some(owner), Instruction::Address { first, .. }) = (self.layout.owner, self.layout.instruction)
-        else {
+        let (Some(owner), Some(first)) = (self.layout.owner, self.layout.code_object.first_traceable) else {
             return false;
         };
-        let traceable = self.memory.u32(code, first - FIRST_TRACEABLE).unwrap_or(0);
-        let is_before = offset.is_none_or(|offset| offset < traceable.saturating_mul(UNIT));
+        let traceable = self.memory.u32(code, first).unwrap_or(0).saturating_mul(python::UNIT);
+        let is_before = offset.is_none_or(|offset| offset < traceable);
         is_before && self.memory.u8(frame, owner) != Some(OF_GENERATOR)
     }
 
     /// Whether there is a code object at an address.
     fn is_code(&self, address: u64) -> bool {
-        const TYPE: u64 = 8;
         self.memory.u64(address, TYPE) == Some(self.code_type)
     }
 
@@ -278,10 +288,12 @@ impl Python {
 
     /// The code object at an address; `None` if there is none.
     pub fn code(&self, address: u64) -> Option<Code> {
-        if !self.is_code(address) {
-            return None;
-        }
-        Code::read(&self.memory, &self.layout.code_object, address)
+        self.code_in(&self.memory, address, true)
+    }
+
+    fn code_in(&self, memory: &Memory, address: u64, needs_lines: bool) -> Option<Code> {
+        let is_code = memory.u64(address, TYPE) == Some(self.code_type);
+        is_code.then(|| Code::read(memory, &self.layout.code_object, address, needs_lines))?
     }
 }
 

@@ -187,6 +187,13 @@ pub(super) static ROWS: &[BuiltinSpec] = &[
         "rawtracepoint:sched_switch / !is_err(args.prev) / { @ = count() }",
     ),
     call(
+        Function(|c, f| c.source_line(&f.args[0], f.span)),
+        1..=1,
+        "source_line(pyline)",
+        "the text of a line of Python, from its file: `loss.backward()`",
+        "cuda:sync { @[pyline] = sum(args.duration) } END { for ($l : @) { print(($l.1, source_line($l.0))) } clear(@) }",
+    ),
+    call(
         Function(|c, f| c.folded(&f.args[0], f.span)),
         1..=1,
         "folded(stack)",
@@ -382,12 +389,36 @@ impl dyn Args + '_ {
         expr(ExprKind::Lookup(Box::new(convert(ns, &Type::U64))), ty, span)
     }
 
+    /// `source_line(pyline)`: the same line, printed as its text.
+    pub(crate) fn source_line(&mut self, arg: &ast::Expr, span: Span) -> Expr {
+        let line = self.expr(arg);
+        match line.ty {
+            Type::Stack { user, limit, mode } if mode.is_line() => {
+                // The frame of the walk depends on the type within.
+                let ty = Type::Stack { user, limit, mode: StackMode::Source };
+                expr(ExprKind::Cast(Box::new(line)), ty, span)
+            }
+            _ if is_unknown(&line) => line,
+            _ => {
+                let message =
+                    format!("`source_line` takes a line of Python, found {}", self.types().show(&line.ty));
+                self.error("E0210", arg.span, message).help("pass `pyline`, or a stored one");
+                unknown(span)
+            }
+        }
+    }
+
     /// `folded(stack)`: the same stack, printed on one line.
     pub(crate) fn folded(&mut self, arg: &ast::Expr, span: Span) -> Expr {
         let stack = self.expr(arg);
         match stack.ty {
-            Type::Stack { user, limit, .. } => {
-                Expr { ty: Type::Stack { user, limit, mode: StackMode::Folded }, ..stack }
+            Type::Stack { user, limit, mode } => {
+                let ty = Type::Stack { user, limit, mode: StackMode::Folded };
+                match mode.is_python() || !mode.has_python() {
+                    // The frames of the walk are others than those of a folded stack.
+                    true => expr(ExprKind::Cast(Box::new(stack)), ty, span),
+                    false => Expr { ty, ..stack },
+                }
             }
             _ if is_unknown(&stack) => stack,
             _ => {

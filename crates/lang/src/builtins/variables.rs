@@ -379,12 +379,34 @@ pub(super) static ROWS: &[BuiltinSpec] = &[
         variable(
             |c, f| c.core(Core::Stack, f),
             "ustack",
-            "stack in user space; modes bpftrace, perf, raw, folded, build_id",
+            "stack in user space, with frames of Python; modes bpftrace, perf, raw, folded, build_id, native, python",
             Anywhere,
             "uprobe:libcuda:cuMemAlloc { @[ustack(perf, 5)] = count() }",
         ),
         2,
         "ustack[([mode, ][frames])]",
+    ),
+    callable(
+        variable(
+            |c, f| c.core(Core::Stack, f),
+            "pyline",
+            "file and line of Python that this thread executes; `own`: the innermost that is of no library",
+            Anywhere,
+            "cuda:launch { @[pyline(own)] = count() }",
+        ),
+        1,
+        "pyline[([own])]",
+    ),
+    callable(
+        variable(
+            |c, f| c.core(Core::Stack, f),
+            "pyfunc",
+            "function of Python that this thread executes; `own`: the innermost that is of no library",
+            Anywhere,
+            "cuda:alloc { @[pyfunc] = sum(args.bytes) }",
+        ),
+        1,
+        "pyfunc[([own])]",
     ),
     callable(
         variable(

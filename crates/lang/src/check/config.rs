@@ -249,6 +249,14 @@ pub static STACK_MODES: &[(&str, StackMode)] = &[
     ("raw", StackMode::Raw),
     ("folded", StackMode::Folded),
     ("build_id", StackMode::BuildId),
+    ("native", StackMode::Native),
+    ("python", StackMode::Python),
+];
+
+/// Built-ins that are one frame of a stack: its mode, and that of the frame that is of no library.
+pub static ONE_FRAME: &[(&str, [StackMode; 2])] = &[
+    ("pyline", [StackMode::Line, StackMode::OwnLine]),
+    ("pyfunc", [StackMode::Function, StackMode::OwnFunction]),
 ];
 
 /// The mode of a stack by its name.

@@ -18,7 +18,9 @@ impl Checker<'_> {
         };
         if matches!(word, "ustack" | "kstack") {
             return match self.expr(arg).ty {
-                Type::Stack { user, limit, .. } => expr(ExprKind::StackLen { user, limit }, Type::U64, span),
+                Type::Stack { user, limit, mode } => {
+                    expr(ExprKind::StackLen { user, limit, mode }, Type::U64, span)
+                }
                 _ => unknown(span),
             };
         }

@@ -5,7 +5,7 @@
 //! ```
 
 use crate::check::Checker;
-use crate::check::config::STACK_MODES;
+use crate::check::config::{ONE_FRAME, STACK_MODES};
 use crate::check::slots::{ValueState, agg_name};
 use crate::hir::make::{expr, int, unknown};
 use crate::hir::{Agg, Expr, ExprKind, Lookup, Type};
@@ -102,6 +102,9 @@ fn described(types: &Types, ty: &Type) -> Description {
             ("record", format!("record {{ {} }}", members.collect::<Vec<_>>().join(", ")))
         }
         Type::Stack { user, limit, mode } => {
+            if let Some((name, ..)) = ONE_FRAME.iter().find(|(_, known)| known.contains(mode)) {
+                return Description::of(name);
+            }
             let base = if *user { "ustack" } else { "kstack" };
             let mode = STACK_MODES.iter().find(|(_, known)| known == mode).map_or("", |(name, _)| name);
             (base, format!("{base}_{mode}_{limit}"))

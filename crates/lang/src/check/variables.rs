@@ -7,10 +7,11 @@ use crate::builtins::probe_context::Where;
 use crate::builtins::row::{BuiltinSpec, Check};
 use crate::builtins::{constants, posix, table};
 use crate::check::Checker;
-use crate::check::config::{STACK_MODES, stack_mode};
+use crate::check::config::{ONE_FRAME, STACK_MODES, stack_mode};
 use crate::check::slots::ValueState;
 use crate::diagnostics::wording::did_you_mean;
 use crate::expand::gpu::PROVIDER;
+use crate::expand::shared_stacks::is_user_stack;
 use crate::hir::make::with_names;
 use crate::hir::make::{convert, expr, int, unknown};
 use crate::hir::{Expr, ExprKind, StackMode, Type};
@@ -31,7 +32,7 @@ const MAX_EXPANSIONS: usize = 10_000;
 /// Built-ins that have no meaning at a record of a GPU, and what they would be.
 static OF_LAUNCH: &[(&[&str], &str)] = &[
     (&["tid"], "the thread that launched the work"),
-    (&["ustack", "kstack", "usermode"], "the stack of the call that launched the work"),
+    (&["ustack", "pyline", "pyfunc", "kstack", "usermode"], "the stack of the call that launched the work"),
     (&["func", "api"], "the call that launched the work"),
     (
         &["argN", "sargN", "args", "reg", "ctx"],
@@ -205,7 +206,7 @@ impl<'a> Checker<'a> {
     /// Reports a built-in that is not available in this probe.
     pub(crate) fn allowed(&mut self, builtin: &BuiltinSpec, name: &str, span: Span) -> bool {
         // Stacks were replaced by those of launches, but for those that an option excludes, and those of a `#define`.
-        let is_left = builtin.name != "ustack" || self.expansion.is_some();
+        let is_left = !is_user_stack(builtin.name) || self.expansion.is_some();
         if let Some(kind) = self.context.gpu.filter(|kind| !kind.is_at_once())
             && (is_left || kind.launched_by.is_empty())
             && let Some((_, meaning)) = OF_LAUNCH.iter().find(|(names, _)| names.contains(&builtin.name))
@@ -309,6 +310,9 @@ impl<'a> Checker<'a> {
 
     /// `ustack`, `kstack(3)`, `ustack(perf, 10)`
     pub(crate) fn stack(&mut self, name: &str, args: &[ast::Expr], span: Span) -> Expr {
+        if let Some((_, modes)) = ONE_FRAME.iter().find(|(known, _)| *known == name) {
+            return self.frame_of_python(name, *modes, args, span);
+        }
         let (mut mode, mut limit) = (self.config.stack_mode, limits::FRAMES);
         for arg in args {
             match &arg.kind {
@@ -320,7 +324,9 @@ impl<'a> Checker<'a> {
                         did_you_mean(&self.diags.similar(word, STACK_MODES.iter().map(|(word, _)| *word)));
                     let error = self.error("E0210", arg.span, format!("unknown stack mode `{word}`"));
                     error.help.extend(near);
-                    error.help("modes are `bpftrace`, `perf`, `raw`, `folded` and `build_id`");
+                    error.help(
+                        "modes are `bpftrace`, `perf`, `raw`, `folded`, `build_id`, `native` and `python`",
+                    );
                 }
                 ast::ExprKind::Str(word) => mode = self.quoted_mode(name, word, arg.span).unwrap_or(mode),
                 _ => limit = self.constant(arg, "the number of frames").unwrap_or(limit),
@@ -335,8 +341,25 @@ impl<'a> Checker<'a> {
         if mode == StackMode::BuildId && !user {
             self.error("E0210", span, "kernel code has no file with a build id").help("use `kstack(raw)`");
         }
+        if mode == StackMode::Python && !user {
+            self.error("E0210", span, "the kernel has no frames of Python").help("use `ustack(python)`");
+        }
         let ty = Type::Stack { user, limit: limit as u32, mode };
         expr(ExprKind::Stack, ty, span)
+    }
+
+    /// `pyline`, `pyline(own)`
+    fn frame_of_python(&mut self, name: &str, modes: [StackMode; 2], args: &[ast::Expr], span: Span) -> Expr {
+        let [innermost, own] = modes;
+        let is_own = |arg: &ast::Expr| matches!(&arg.kind, ast::ExprKind::Ident(word) if word == "own");
+        if let Some(wrong) = args.iter().find(|arg| !is_own(arg)) {
+            let error = self.error("E0210", wrong.span, format!("`{name}` has no such frame"));
+            error.help(format!(
+                "`{name}` is the innermost frame, `{name}(own)` the innermost one of no library"
+            ));
+        }
+        let mode = if args.is_empty() { innermost } else { own };
+        expr(ExprKind::Stack, Type::Stack { user: true, limit: 1, mode }, span)
     }
 
     /// `ustack("perf")`: reports the quotes, and returns the mode between them.
@@ -346,7 +369,9 @@ impl<'a> Checker<'a> {
         let error = self.error("E0210", span, "the mode of a stack is written without quotes");
         error.help(match mode.is_some() {
             true => format!("write `{name}({word})`"),
-            false => "modes are `bpftrace`, `perf`, `raw`, `folded` and `build_id`".into(),
+            false => {
+                "modes are `bpftrace`, `perf`, `raw`, `folded`, `build_id`, `native` and `python`".into()
+            }
         });
         mode
     }

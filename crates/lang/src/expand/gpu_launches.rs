@@ -23,6 +23,7 @@ use cuda::gpu::{LAUNCH, LAUNCHING};
 use crate::expand::const_eval;
 use crate::expand::gpu::{PROVIDER, is_gpu, kinds_of};
 use crate::expand::operations::{self, OperationProbe};
+use crate::expand::shared_stacks::is_user_stack;
 use crate::expand::template::{added, expression};
 use crate::source::span::{Span, WithSpan};
 use crate::syntax::ast::{Clause, Expr, ExprKind, Item, ProbeSpec, Script};
@@ -212,9 +213,9 @@ fn name_of(walk: &Expr) -> String {
 /// The walk that an expression is, `ustack(5)` or the length of that, whose own expression is replaced already.
 fn walk_of(e: &Expr, stacks: &[LaunchStack]) -> Option<Expr> {
     match &e.kind {
-        ExprKind::Ident(name) if name == "ustack" => Some(e.clone()),
+        ExprKind::Ident(name) if is_user_stack(name) => Some(e.clone()),
         // An argument that is no constant is left for the checker, at its place.
-        ExprKind::Call { name, args } if name.node == "ustack" && !args.iter().any(reads_record) => {
+        ExprKind::Call { name, args } if is_user_stack(&name.node) && !args.iter().any(reads_record) => {
             Some(e.clone())
         }
         ExprKind::Call { name, args } if name.node == "len" => {

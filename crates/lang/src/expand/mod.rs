@@ -21,7 +21,7 @@ pub mod map_prefix;
 pub mod operations;
 pub mod options;
 mod prelude;
-mod shared_stacks;
+pub mod shared_stacks;
 pub mod template;
 
 use crate::diagnostics::Diagnostics;
@@ -96,7 +96,7 @@ pub fn mentions_user_stacks(script: &Script) -> bool {
             ExprKind::Call { name, .. } => &name.node,
             _ => return,
         };
-        found |= name == "ustack" || name == "dw_ustack";
+        found |= shared_stacks::is_user_stack(name);
     };
     look::script(script, &mut Preorder(see));
     found

@@ -89,7 +89,12 @@ impl visit::Visit for KeepLengths {
 }
 
 /// Functions that walk a stack.
-const WALKS: [&str; 3] = ["ustack", "dw_ustack", "kstack"];
+const WALKS: [&str; 5] = ["ustack", "dw_ustack", "pyline", "pyfunc", "kstack"];
+
+/// Whether a built-in is the user stack or a frame of it.
+pub(crate) fn is_user_stack(name: &str) -> bool {
+    name != "kstack" && WALKS.contains(&name)
+}
 
 /// Shares the stacks of all clauses with several stacks.
 pub(crate) fn share(script: &mut Script) {

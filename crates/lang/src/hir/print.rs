@@ -262,7 +262,10 @@ impl<'a> Printer<'a> {
                 format!("{}:buf({}, {})", self.ty(&e.ty), self.expr(base), self.expr(len))
             }
             ExprKind::Lookup(n) => format!("{}({})", self.ty(&e.ty), self.expr(n)),
-            ExprKind::StackLen { user, limit } => {
+            ExprKind::StackLen { mode: StackMode::Python, limit, .. } => {
+                format!("len(ustack(python, {limit}))")
+            }
+            ExprKind::StackLen { user, limit, .. } => {
                 format!("len({}stack({limit}))", if *user { "u" } else { "k" })
             }
             ExprKind::Kernel(inner) => format!("kernel:{}", self.expr(inner)),

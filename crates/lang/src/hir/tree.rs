@@ -5,7 +5,7 @@ use crate::hir::types::Type;
 use crate::source::span::Span;
 use crate::syntax::ast::BinaryOp;
 use wire::manifest::{Export, HiddenValue, Message, Piece};
-use wire::types::NameKind;
+use wire::types::{NameKind, StackMode};
 
 /// Index into [`Probe::vars`].
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
@@ -389,6 +389,8 @@ pub enum ExprKind {
         user: bool,
         /// Maximum number of frames counted.
         limit: u32,
+        /// [`StackMode::Python`]: frames of Python; otherwise those of native code.
+        mode: StackMode,
     },
     /// `has_key(@m, k)`: Bool
     HasKey {

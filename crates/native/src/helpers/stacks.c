@@ -43,6 +43,9 @@ static u64 block_word(u64 at) {
     return word;
 }
 
+/* The address of this thread's control block; 0: it is not known that there is one, as while the program is still being loaded. */
+EXPORT u64 thread_pointer(const struct own *own) { return stored_thread_id(own) ? block_word(0) : 0; }
+
 /* The end of what is surely mapped above `here` on this thread's stack; 0: not known, as on the stack of a coroutine. */
 static u64 end_of_stack(struct own *own, u64 here, struct read_buffer *buffer, u32 tgid) {
     if (here > own->stack_start && here < own->stack_end)
@@ -63,8 +66,8 @@ static u64 end_of_stack(struct own *own, u64 here, struct read_buffer *buffer, u
 }
 
 /* Reads a word of the stack for a walk, which goes upwards. On the stack of a thread a load does, as long as frames are found by tables:
- * what a guess leads to may be no stack. Elsewhere the kernel answers with an error where a load would be a fault, and what was read is kept in
- * `buffer` up to the end of its page: a walk takes a system call for each page instead of one for each word. */
+ * what a guess leads to may be no stack. Elsewhere the kernel answers with an error where a load would be a fault, and the page of what was read
+ * is kept in `buffer`: a walk takes a system call for each page instead of one for each word. */
 EXPORT i64 read_stack(struct read_buffer *buffer, u64 address, u64 *to, struct own *own, u64 b, u32 tgid) {
     u64 here = (u64)__builtin_frame_address(0), stack_end = buffer->has_guessed ? 0 : end_of_stack(own, here, buffer, tgid);
     if (stack_end && address > here && address <= stack_end - 8) {
@@ -73,15 +76,15 @@ EXPORT i64 read_stack(struct read_buffer *buffer, u64 address, u64 *to, struct o
     }
     /* The buffer is in memory that other processes can write: what it says is loaded once, and never leads out of its words. */
     u64 start = __atomic_load_n(&buffer->start, __ATOMIC_RELAXED), end = __atomic_load_n(&buffer->end, __ATOMIC_RELAXED);
-    u64 behind = (address | 4095) + 1;
+    u64 page = address & ~4095ul;
     if (address < start || address + 8 > end || address - start > sizeof buffer->words - 8) {
-        if (behind - address < 8)
+        if (page + 4096 - address < 8)
             return read_checked((u8 *)to, 8, (const u8 *)address, tgid) ? 0 : -EFAULT;
         buffer->start = buffer->end = 0;
-        if (!read_checked((u8 *)buffer->words, behind - address, (const u8 *)address, tgid))
+        if (!read_checked((u8 *)buffer->words, 4096, (const u8 *)page, tgid))
             return -EFAULT;
-        buffer->start = start = address;
-        buffer->end = behind;
+        buffer->start = start = page;
+        buffer->end = page + 4096;
     }
     *to = *(u64 *)((u8 *)buffer->words + (address - start));
     return 0;
@@ -192,6 +195,12 @@ static u64 replaced_elsewhere(u64 address, u32 tgid) {
     return read_checked((u8 *)&original, sizeof original, (const u8 *)cell, tgid) ? original : 0;
 }
 
+/* Tells the tracer that nothing is known of a process. */
+EXPORT u64 tell_unknown(u32 tgid, u32 *unknown) {
+    __atomic_store_n(&unknown[tgid % UNKNOWN_IDS], tgid, __ATOMIC_RELAXED);
+    return 0;
+}
+
 /* Finds the rule of a frame, whose instruction pointer is at `ip`: an address of the program replaces that of a stub. The rule is that of
  * the instruction `back` bytes before. */
 EXPORT u64 find_rule(u64 *ip, u64 back, u32 tgid, const struct unwind *tables, u32 *unknown, struct returns *returns) {
@@ -202,7 +211,7 @@ EXPORT u64 find_rule(u64 *ip, u64 back, u32 tgid, const struct unwind *tables, u
         u64 original = (u32)rule || count == MAX_TAIL_CALLS ? 0 : replaced_elsewhere(*ip, tgid);
         if (!original) {
             if (rule & UNMAPPED)
-                __atomic_store_n(&unknown[tgid % UNKNOWN_IDS], tgid, __ATOMIC_RELAXED);
+                tell_unknown(tgid, unknown);
             return rule;
         }
         *ip = original;

@@ -439,14 +439,24 @@ pub(super) fn is_dimensions(members: &[(Arc<str>, Data)]) -> bool {
 }
 
 impl Frame {
-    /// Function name, otherwise file, otherwise address.
+    /// Function name, otherwise file, otherwise address; of Python with the line: `step (train.py:42)`.
     pub fn label(&self) -> String {
+        if let (Some(symbol), Some((_, line)), Some(file), true) =
+            (&self.symbol, &self.source, self.file(), self.is_python())
+        {
+            return format!("{symbol} ({file}:{line})");
+        }
         match (&self.symbol, wire::unwind::Stop::of(self.address), self.file()) {
             (Some(symbol), ..) => symbol.clone(),
             (None, Some(stop), _) => format!("[stack cut: {}]", stop.words()),
             (None, None, Some(file)) => format!("[{}]", file.trim_matches(['[', ']'])),
             (None, None, None) => format!("{:#x}", self.address),
         }
+    }
+
+    /// Whether the function is one of Python.
+    pub fn is_python(&self) -> bool {
+        wire::python::Frame::of(self.address).is_some()
     }
 
     /// File and offset: `libcuda.so.1+0x2724a`.

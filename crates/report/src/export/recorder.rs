@@ -408,6 +408,9 @@ impl Recorder {
                 Some(name) => Data::Text(self.shared(name.as_bytes())),
                 None => Data::Uint(u64::from(*id)),
             },
+            Value::Stack { mode, .. } if mode.is_one_frame() => {
+                Data::Text(self.shared(context.text(value).as_bytes()))
+            }
             Value::Stack { map, id, tgid, .. } => Data::Stack(stack(context, *map, *id, *tgid)),
             Value::Either(_, value) => self.data(context, value),
             Value::Usym { .. }

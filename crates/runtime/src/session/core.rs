@@ -167,14 +167,16 @@ impl Core {
     /// Maps for the reader of stacks; `None` if no program walks stacks.
     pub(crate) fn unwind_maps(&self) -> Option<UnwindMaps> {
         let of_processes = self.user.as_ref().and_then(UserSpace::unwind_maps);
-        of_processes.or_else(|| {
+        let handle = |name: &str| self.map(name)?.handle.try_clone().ok();
+        let maps = of_processes.or_else(|| {
             let map = |name: &str| self.kernel.as_ref()?.get(name)?.handle.fd()?.try_clone().ok();
             Some(UnwindMaps::in_kernel(
                 map(wire::unwind::TABLES_MAP)?,
                 map(wire::unwind::MAPPINGS_MAP)?,
                 map(wire::unwind::UNKNOWN_MAP)?,
             ))
-        })
+        });
+        maps.map(|maps| maps.with_pythons(handle(wire::python::PYTHONS_MAP)))
     }
 
     /// Adds the maps and stack maps of a loaded module to the session. Returns the module's programs.
@@ -216,6 +218,11 @@ impl Core {
                 break;
             }
             self.stacks.add(self.duplicate(&stack.symbol)?.0, stack.clone());
+        }
+        if self.map(wire::python::CODES_MAP).is_some() {
+            let [codes, lines] =
+                [wire::python::CODES_MAP, wire::python::LINES_MAP].map(|map| self.duplicate(map));
+            self.stacks.add_codes(codes?.0, lines?.0);
         }
         Ok(objects.programs)
     }

@@ -105,6 +105,11 @@ impl LoadedScript {
         self.core.unwind_maps()
     }
 
+    /// The stacks that programs store.
+    pub fn stacks(&self) -> Arc<StackStore> {
+        Arc::clone(&self.core.stacks)
+    }
+
     /// Runs BEGIN and attaches all programs. [`Session::failures`] lists the attach points that the kernel refused.
     pub fn attach(self, options: &AttachOptions<'_>) -> Result<Session, AttachError> {
         let LoadedScript { core, programs } = self;

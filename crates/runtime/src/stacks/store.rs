@@ -5,7 +5,7 @@ use crate::handles::MapHandle;
 use std::collections::HashMap;
 use std::sync::Mutex;
 use wire::manifest::StackMap;
-use wire::unwind;
+use wire::{python, unwind};
 
 /// Stacks of a session, by stack map and id. Shared between the session and [`report::Names`].
 #[derive(Debug, Default)]
@@ -25,6 +25,8 @@ struct Inner {
     places: Option<MapHandle>,
     /// The map of UUIDs of devices.
     uuids: Option<MapHandle>,
+    /// The maps of code objects of Python, and of lines.
+    codes: Option<[MapHandle; 2]>,
 }
 
 impl StackStore {
@@ -84,6 +86,41 @@ impl StackStore {
         exists.then(|| (word(pid) as u32, word(address)))
     }
 
+    /// Sets the maps of code objects of Python, and of lines.
+    pub(crate) fn add_codes(&self, codes: MapHandle, lines: MapHandle) {
+        self.lock().codes = Some([codes, lines]);
+    }
+
+    /// Removes what programs have copied of code objects of some processes: process, address and copy of each.
+    pub fn take_codes(&self, of: impl Fn(u32) -> bool) -> Vec<((u32, u64), Vec<u8>)> {
+        let inner = self.lock();
+        let Some([codes, lines]) = &inner.codes else { return Vec::new() };
+        let keys = |map: &MapHandle| map.keys(python::CODE_KEY as usize).unwrap_or_default();
+        let process = |key: &[u8]| key.first_chunk().map(|pid| u32::from_le_bytes(*pid));
+        for key in keys(lines).iter().filter(|key| process(key).is_some_and(&of)) {
+            let _ = lines.delete(key);
+        }
+        let taken = keys(codes).into_iter().filter_map(|key| {
+            let (pid, address) = (process(&key)?, u64::from_le_bytes(*key.last_chunk()?));
+            of(pid).then_some(())?;
+            let mut copy = vec![0; python::COPY_BYTES as usize];
+            codes.lookup(&key, &mut copy).ok()?;
+            let _ = codes.delete(&key);
+            Some(((pid, address), copy))
+        });
+        taken.collect()
+    }
+
+    /// The copy of a code object of Python that a program has made.
+    pub fn code_copy(&self, tgid: u32, code: u64) -> Option<Vec<u8>> {
+        let mut key = [0; python::CODE_KEY as usize];
+        key[..4].copy_from_slice(&tgid.to_le_bytes());
+        key[8..].copy_from_slice(&code.to_le_bytes());
+        let mut copy = vec![0; python::COPY_BYTES as usize];
+        let inner = self.lock();
+        inner.codes.as_ref()?[0].lookup(&key, &mut copy).is_ok().then_some(copy)
+    }
+
     /// Sets the map from numbers of devices to UUIDs.
     pub(crate) fn add_uuids(&self, map: MapHandle) {
         self.lock().uuids = Some(map);
@@ -116,8 +153,11 @@ fn read_text(map: &MapHandle, bytes: usize, id: u64) -> Option<Vec<u8>> {
 }
 
 fn read_stack(map: &MapHandle, declared: &StackMap, id: u32) -> Vec<u64> {
-    let head = if declared.walked { unwind::ADDRESSES_AT as usize / 8 } else { 0 };
-    let mut bytes = vec![0; 8 * (head + declared.limit as usize)];
+    let (head, words) = match declared.walked {
+        true => (unwind::ADDRESSES_AT as usize / 8, unwind::stack_words(declared.limit)),
+        false => (0, declared.limit),
+    };
+    let mut bytes = vec![0; 8 * (head + words as usize)];
     if map.lookup(&id.to_ne_bytes(), &mut bytes).is_err() {
         return Vec::new();
     }

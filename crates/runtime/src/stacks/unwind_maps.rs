@@ -10,7 +10,7 @@ use libbpf_sys as bpf;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
-use wire::unwind;
+use wire::{python, unwind};
 
 /// `BPF_F_INNER_MAP`: tables may have another number of chunks than the template.
 const BPF_F_INNER_MAP: u32 = 1 << 12;
@@ -23,6 +23,8 @@ const UNKNOWN_LIMIT: usize = 1 << 10;
 pub struct UnwindMaps {
     place: Place,
     used: u32,
+    /// Processes with an interpreter of Python; `None` if programs do not look for its frames.
+    pythons: Option<MapHandle>,
 }
 
 #[derive(Debug)]
@@ -41,12 +43,39 @@ struct KernelMaps {
 impl UnwindMaps {
     /// Maps of the kernel.
     pub(crate) fn in_kernel(tables: OwnedFd, mappings: OwnedFd, unknown: OwnedFd) -> UnwindMaps {
-        UnwindMaps { place: Place::Kernel(KernelMaps { tables, mappings, unknown }), used: 1 }
+        UnwindMaps { place: Place::Kernel(KernelMaps { tables, mappings, unknown }), used: 1, pythons: None }
     }
 
     /// Memory of a session.
     pub(crate) fn in_process(tables: Arc<UnwindMemory>, session: Arc<SessionMemory>) -> UnwindMaps {
-        UnwindMaps { place: Place::Process { tables, session }, used: 1 }
+        UnwindMaps { place: Place::Process { tables, session }, used: 1, pythons: None }
+    }
+
+    pub(crate) fn with_pythons(self, pythons: Option<MapHandle>) -> UnwindMaps {
+        UnwindMaps { pythons, ..self }
+    }
+
+    /// Whether programs look for frames of Python.
+    pub fn walk_python(&self) -> bool {
+        self.pythons.is_some()
+    }
+
+    /// Tells programs where the interpreter of a process has its frames.
+    ///
+    /// # Errors
+    /// E2BIG: too many processes.
+    pub fn set_python(&self, tgid: u32, layout: &python::Layout) -> io::Result<()> {
+        let Some(pythons) = &self.pythons else { return Ok(()) };
+        let value: Vec<u8> = layout.iter().flat_map(|word| word.to_le_bytes()).collect();
+        pythons.update(&tgid.to_le_bytes(), &value)
+    }
+
+    /// Tells programs that a process has no interpreter.
+    pub fn remove_python(&self, tgid: u32) {
+        if let Some(pythons) = &self.pythons {
+            // Fails if it had none.
+            let _ = pythons.delete(&tgid.to_le_bytes());
+        }
     }
 
     /// Reserves the number of a table, which is filled later. `None` if there is no room.

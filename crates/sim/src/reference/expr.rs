@@ -169,7 +169,7 @@ impl Meaning<'_> {
                 Val::Num(number) => number,
                 text => return text,
             },
-            K::StackLen { user, limit } => self.stack_len(run, *user, *limit),
+            K::StackLen { user, limit, .. } => self.stack_len(run, *user, *limit),
             K::HasKey { map, key } => {
                 let key = self.values(run, key);
                 i64::from(self.slot(*map, &key).is_some())

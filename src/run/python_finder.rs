@@ -1,0 +1,148 @@
+//! Finds the interpreters of Python in traced processes, and tells programs how to walk their frames.
+//!
+//! An interpreter that has just been started has no frames: it is looked at again, when the process maps a file and periodically.
+
+use crate::console::Messages;
+use crate::symbolize::python::Pythons;
+use host::python::{Python, Unreadable};
+use linux::proc::{self, Program};
+use runtime::UnwindMaps;
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
+
+/// Ticks between two looks at an interpreter that has been looked at often.
+const RAREST: u32 = 100;
+
+/// The layout that leads to no thread's state.
+const NONE: wire::python::Layout = [0; wire::python::Member::COUNT];
+
+/// Processes and their interpreters.
+pub struct PythonFinder<'a> {
+    processes: RefCell<HashMap<u32, KnownProcess>>,
+    /// Where names of frames are read.
+    names: Rc<Pythons>,
+    /// Reasons that were told.
+    told: RefCell<HashSet<String>>,
+    messages: &'a Messages,
+}
+
+/// A process that was looked at.
+struct KnownProcess {
+    program: Option<Program>,
+    interpreter: Interpreter,
+}
+
+#[derive(Copy, Clone, PartialEq, Eq)]
+enum Interpreter {
+    /// There is none yet.
+    None,
+    /// Without frames so far, after this number of looks.
+    Begins(u32),
+    /// Programs know it, or its frames cannot be read.
+    Settled,
+}
+
+impl<'a> PythonFinder<'a> {
+    /// Knows no process.
+    pub fn new(names: Rc<Pythons>, messages: &'a Messages) -> PythonFinder<'a> {
+        PythonFinder { processes: RefCell::default(), names, told: RefCell::default(), messages }
+    }
+
+    /// Where names of frames are read.
+    pub fn names(&self) -> Rc<Pythons> {
+        Rc::clone(&self.names)
+    }
+
+    /// Looks at a process that is new, runs another program, or has mapped a file.
+    pub fn look_at(&self, pid: u32, maps: &UnwindMaps) {
+        let program = Program::of(pid);
+        if !maps.walk_python() || program.is_none() {
+            return;
+        }
+        let known = self.processes.borrow().get(&pid).map(|known| (known.program, known.interpreter));
+        let interpreter = match known {
+            Some((before, Interpreter::Settled)) if before == program => return,
+            Some((before, Interpreter::None)) if before == program && !has_library(pid) => return,
+            Some((before, _)) if before != program => {
+                self.forget(&[pid], maps);
+                self.find(pid, maps)
+            }
+            _ => self.find(pid, maps),
+        };
+        let interpreter = match (known, interpreter) {
+            (Some((_, Interpreter::Begins(looks))), Interpreter::Begins(_)) => {
+                Interpreter::Begins(looks.saturating_add(1))
+            }
+            _ => interpreter,
+        };
+        if interpreter != Interpreter::Settled {
+            // Programs ask for processes that they find nothing about.
+            let _ = maps.set_python(pid, &NONE);
+        }
+        self.processes.borrow_mut().insert(pid, KnownProcess { program, interpreter });
+    }
+
+    /// Looks again at the interpreters that had no frames, at those that never have any more and more rarely. `tick`: the number of the call.
+    pub fn look_again(&self, tick: u64, maps: &UnwindMaps) {
+        let is_due = |known: &KnownProcess| match known.interpreter {
+            Interpreter::Begins(looks) => tick.is_multiple_of(u64::from(looks.clamp(1, RAREST))),
+            Interpreter::None | Interpreter::Settled => false,
+        };
+        let due = |(pid, known): (&u32, &KnownProcess)| is_due(known).then_some(*pid);
+        let due: Vec<u32> = self.processes.borrow().iter().filter_map(due).collect();
+        due.into_iter().for_each(|pid| self.look_at(pid, maps));
+    }
+
+    /// Removes processes that end, or have ended. Names of their frames remain.
+    pub fn forget(&self, pids: &[u32], maps: &UnwindMaps) {
+        self.names.end(pids);
+        for pid in pids {
+            if self.processes.borrow_mut().remove(pid).is_some() {
+                maps.remove_python(*pid);
+            }
+        }
+    }
+
+    fn find(&self, pid: u32, maps: &UnwindMaps) -> Interpreter {
+        let python = match Python::of(pid) {
+            None => return Interpreter::None,
+            Some(Ok(python)) => python,
+            Some(Err(Unreadable::NotBegun(_))) => return Interpreter::Begins(0),
+            Some(Err(why)) => {
+                self.refuse(pid, &why.to_string());
+                let _ = maps.set_python(pid, &NONE);
+                return Interpreter::Settled;
+            }
+        };
+        let Some(layout) = python.for_programs() else { return Interpreter::Begins(0) };
+        match maps.set_python(pid, &layout) {
+            Ok(()) => {
+                let version = python.version();
+                self.messages.detail(|| format!("frames of Python {version} in process {pid}"));
+                self.names.add(pid, python);
+            }
+            Err(error) => self.refuse(pid, &error.to_string()),
+        }
+        Interpreter::Settled
+    }
+
+    /// Tells each reason once: there may be many such processes.
+    fn refuse(&self, pid: u32, why: &str) {
+        if self.told.borrow_mut().insert(why.to_owned()) {
+            self.messages.warning(&format!(
+                "stacks of process {pid} have no frames of Python, which are read of CPython 3.9 to 3.15: {why}; from 3.12 on \
+                 `python3 -X perf` gives functions without lines"
+            ));
+        }
+    }
+}
+
+/// Whether a process has mapped a library that may be the interpreter.
+fn has_library(pid: u32) -> bool {
+    let is_library = |mapping: &proc::Mapping| {
+        let name = mapping.name.path().and_then(|path| path.file_name());
+        name.is_some_and(|name| name.to_string_lossy().starts_with("libpython3"))
+    };
+    proc::mappings(pid).iter().any(is_library)
+}
