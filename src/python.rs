@@ -1,11 +1,7 @@
-//! The Python version of a command, from its file name: no program is started.
+//! The version of the Python on PATH, from its file name: no program is started.
 
-use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
-
-/// The first version with `-X perf`.
-const PERF: (u32, u32) = (3, 12);
 
 /// The file of a program, given as a name on PATH or as a path.
 pub fn file(program: &Path) -> Option<PathBuf> {
@@ -23,18 +19,9 @@ pub fn version(file: &Path) -> Option<(u32, u32)> {
     Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
-/// Whether the version supports `-X perf`.
-pub fn has_perf(version: (u32, u32)) -> bool {
-    version >= PERF
-}
-
-/// The version of a Python that is started with `-X perf` but ignores it.
-pub fn without_perf(argv: &[OsString]) -> Option<String> {
-    let (program, options) = argv.split_first()?;
-    let is_asked = options.iter().any(|word| word == "-Xperf")
-        || options.windows(2).any(|pair| pair[0] == "-X" && pair[1] == "perf");
-    let (major, minor) = version(&file(Path::new(program)).filter(|_| is_asked)?)?;
-    (!has_perf((major, minor))).then(|| format!("{major}.{minor}"))
+/// Whether stacks have functions and lines of the version.
+pub fn has_frames((major, minor): (u32, u32)) -> bool {
+    major == 3 && (9..=15).contains(&minor)
 }
 
 #[cfg(test)]
@@ -45,18 +32,6 @@ mod tests {
     fn versions_are_in_the_name() {
         assert_eq!(version(Path::new("/usr/bin/python3.11")), Some((3, 11)));
         assert_eq!(version(Path::new("/usr/bin/python3")), None);
-        assert!(has_perf((3, 12)) && !has_perf((3, 9)));
-    }
-
-    #[test]
-    fn perf_is_missed_by_an_old_one() {
-        let folder = tempfile::tempdir().unwrap();
-        let python = folder.path().join("python3.11");
-        fs::write(&python, "").unwrap();
-        let argv = |options: &[&str]| -> Vec<OsString> {
-            std::iter::once(python.clone().into()).chain(options.iter().map(OsString::from)).collect()
-        };
-        assert_eq!(without_perf(&argv(&["-X", "perf", "train.py"])).as_deref(), Some("3.11"));
-        assert_eq!(without_perf(&argv(&["train.py"])), None);
+        assert!(has_frames((3, 12)) && !has_frames((3, 8)) && !has_frames((2, 11)));
     }
 }

@@ -212,3 +212,37 @@ os.wait()
         }
     }
 }
+
+/// Work in threads without Python is that of the line that waits for the backward pass, and of no line elsewhere.
+#[test]
+fn the_backward_pass_has_the_line_that_waits_for_it() {
+    let library = can_trace().then(|| common::program("backward.c", &["-shared", "-fPIC"])).flatten();
+    let Some(library) = library else { return };
+    let program = format!(
+        "import ctypes, os, time
+run = ctypes.CDLL({library:?}).run_in_thread
+def _engine_run_backward(calls): run(calls)
+def other(calls): run(calls)
+for _ in range(300):
+    os.getppid(); time.sleep(0.001)
+_engine_run_backward(700)
+other(500)
+"
+    );
+    for python in interpreters() {
+        for engine in ENGINES {
+            let script = "uprobe:libc:getppid { @[pyfunc, len(ustack(python))] = count() }";
+            let output = cudatrace()
+                .args(engine)
+                .args(["-e", script, "--"])
+                .arg(&python)
+                .args(["-c", &program])
+                .output();
+            let output = output.expect("it starts");
+            let (text, what) = (stdout(&output), format!("{python:?} {engine:?}"));
+            assert!(output.status.success(), "{what}: {}", stderr(&output));
+            assert!(text.contains("@[_engine_run_backward, 2]: 700\n"), "{what}: {text}");
+            assert!(text.contains("@[(no Python), 0]: 500\n"), "{what}: {text}");
+        }
+    }
+}

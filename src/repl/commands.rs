@@ -427,7 +427,7 @@ mod tests {
             ("functions", "  kernel_name("),
             ("probes", "  cuda:alloc "),
             ("CUDA_ERROR_OUT_OF_MEMORY", "memory"),
-            ("python", "-X perf"),
+            ("python", "cudatrace lines"),
             ("stack", "`ustack`"),
             ("step", "cudatrace nvtx"),
             ("getopt", "is an option of a script"),

@@ -63,8 +63,9 @@ pub fn did_you_mean<'n>(name: &str, candidates: impl IntoIterator<Item = &'n str
 const CONCEPTS: &[(&[&str], &str)] = &[
     (
         &["python"],
-        "Stacks have the names of Python functions with `-X perf`, from Python 3.12 on:\n    \
-         cudatrace sync -- python3 -X perf train.py\nA process that already runs needs to be started so, too.\n",
+        "Stacks have functions and lines of Python, also of a process that already runs:\n    \
+         cuda:alloc { @bytes[ustack(python, 8)] = sum(args.bytes) }\n`pyline` and `pyfunc` are one line and function, and \
+         `cudatrace lines` shows what the GPU does for each line.\n",
     ),
     (
         &["stack", "stacks", "backtrace"],

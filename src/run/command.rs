@@ -4,10 +4,9 @@ use super::plan::{Plan, Target};
 use super::unwinder::walks_stacks;
 use crate::console::Messages;
 use crate::symbolize::process_facts;
-use crate::{Failure, gpu, python};
+use crate::{Failure, gpu};
 use host::Machine;
 use runtime::started::{Child, Command, FileState, MappingScope, SpawnError};
-use std::ffi::OsString;
 use wire::Manifest;
 
 /// Starts a command that is held until it is released. Files that are known already are not reported when it maps them.
@@ -29,7 +28,7 @@ pub fn start_held(machine: &Machine, command: Command, messages: &Messages) -> R
 pub fn start(plan: &Plan) -> Result<Option<Child>, Failure> {
     let Target { argv, .. } = &plan.target;
     let Some(argv) = argv.clone().filter(|_| !plan.cli.dry_run) else { return Ok(None) };
-    warn_of_behaviour(plan, &argv);
+    warn_of_behaviour(plan);
     let manifest = plan.manifest();
     let reported = match walks_stacks(manifest) {
         _ if plan.in_process => MappingScope::All,
@@ -51,15 +50,10 @@ pub fn start(plan: &Plan) -> Result<Option<Child>, Failure> {
 }
 
 /// Warns of an unexpected behaviour of the command.
-fn warn_of_behaviour(plan: &Plan, argv: &[OsString]) {
+fn warn_of_behaviour(plan: &Plan) {
     let sudoer = std::env::var("SUDO_USER").ok().filter(|name| name != "root" && plan.cli.user.is_none());
     if let Some(name) = sudoer {
         plan.messages.note(&format!("the command runs as root; `--user {name}` runs it as {name}"));
-    }
-    if let Some(version) = python::without_perf(argv) {
-        plan.messages.warning(&format!(
-            "this is Python {version}: stacks have no names of Python functions; `-X perf` needs 3.12 or later"
-        ));
     }
 }
 

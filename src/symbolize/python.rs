@@ -16,6 +16,8 @@ use wire::python::{self, At};
 /// The function of the interpreter that executes frames: a native frame of it is a call of the interpreter, and has one or several of Python.
 const INTERPRETER: &str = "_PyEval_EvalFrameDefault";
 
+/// The begin of the names that `-X perf` gives to code around each call of a function of Python.
+const TRAMPOLINE: &str = "py::";
 /// Interpreters of ended processes that are kept: stacks of theirs may still be printed.
 const MOST_ENDED: usize = 1 << 12;
 
@@ -128,7 +130,11 @@ impl Pythons {
         let mut calls = calls.map(|call| call.iter().filter_map(|word| self.frame(pid, *word)));
         let mut merged = Vec::with_capacity(native.len() + words.len());
         for frame in native {
-            let is_interpreter = frame.symbol.as_ref().is_some_and(|symbol| symbol.starts_with(INTERPRETER));
+            let is_named = |part: &str| frame.symbol.as_ref().is_some_and(|symbol| symbol.starts_with(part));
+            if is_named(TRAMPOLINE) {
+                continue;
+            }
+            let is_interpreter = is_named(INTERPRETER);
             match is_interpreter.then(|| calls.next()).flatten() {
                 Some(call) => merged.extend(call),
                 None => merged.push(frame),

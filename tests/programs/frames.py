@@ -1,4 +1,4 @@
-"""Calls `getppid` within functions of many kinds, in several threads and a forked process, and says at the end from where and how often.
+"""Calls `getppid` within functions of many kinds, in several threads, and says at the end from where and how often.
 
 frames.py THREADS CALLS [wait]: `wait` begins after a line on the standard input. Each frame is `name (file:line)`, innermost first.
 """

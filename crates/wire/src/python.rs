@@ -66,11 +66,13 @@ pub enum Member {
     FirstLine,
     /// 1: the table of lines has the format of Python 3.11 and later, which programs read.
     HasLocations,
+    /// Address of the state of the main thread, or 0.
+    MainThread,
 }
 
 impl Member {
     /// Number of members.
-    pub const COUNT: usize = Member::HasLocations as usize + 1;
+    pub const COUNT: usize = Member::MainThread as usize + 1;
 }
 
 /// The members, each at its number.
@@ -163,8 +165,16 @@ pub const COPIED_PARTS: [(Member, u32); 3] =
     [(Member::Name, 256), (Member::File, 512), (Member::Lines, 2048)];
 /// Bytes of the copies of a code object.
 pub const COPY_BYTES: u32 = COPIED_CODE + COPIED_PARTS[0].1 + COPIED_PARTS[1].1 + COPIED_PARTS[2].1;
-/// Offset in a copy of a word that is 1 if the file is one of a library, otherwise 0: there the object itself has the number of its references.
-pub const IS_OF_LIBRARY: u32 = 0;
+/// Offset in a copy of a word with [`OF_LIBRARY`] and [`WAITS_FOR_BACKWARD`]: there the object itself has the number of its references.
+pub const TRAITS: u32 = 0;
+/// The file is one of a library.
+pub const OF_LIBRARY: u64 = 1;
+/// The function of PyTorch that waits until the threads of the backward pass, which run no Python, have done their work.
+pub const WAITS_FOR_BACKWARD: u64 = 2;
+/// The begin of its name.
+pub const BACKWARD: [&[u8; 8]; 2] = [b"_engine_", b"run_back"];
+/// Where the characters of texts of one byte each may begin: of Python 3.12 and later, and before.
+pub const ASCII_HEADS: [u32; 2] = [40, 48];
 /// Parts of the paths of libraries: of `site-packages`, `dist-packages`, and Python's own, in its folder and in the interpreter.
 pub const OF_LIBRARIES: [&[u8; 8]; 4] = [b"ite-pack", b"ist-pack", b"python3.", b"<frozen "];
 

@@ -6,6 +6,9 @@
 //!
 //! The words of the frames follow the addresses of the walk. A code object that is new is copied, as much of it as names need.
 //!
+//! Threads of PyTorch's backward pass run no Python. Their frames are those of the main thread, if that waits for the backward pass: it does not
+//! run meanwhile.
+//!
 //! Not here: who knows the layout (`host::python`), what a word means (`wire::python`), and where the frames stand among the native ones
 //! (`src/symbolize`).
 
@@ -82,8 +85,21 @@ impl Body<'_, '_> {
         }
         let none = self.b().block();
         let layout = self.layout_of_process(walk, none);
-        let state = self.thread_state(walk, layout, none);
-        self.first_python_frame(walk, layout, state, none);
+        let [other_thread, own, begin] = std::array::from_fn(|_| self.b().block());
+        let frame = self.b().copy(0);
+        let state = self.thread_state(walk, layout, other_thread);
+        let innermost = self.innermost_frame(walk, layout, state, other_thread);
+        self.b().set(frame, innermost);
+        self.b().branch(Cmp::Ne, frame, 0, own, other_thread);
+        self.b().switch_to(other_thread);
+        let waiting = self.frame_that_waits(walk, layout, none);
+        self.b().set(frame, waiting);
+        self.b().jump(begin);
+        self.b().switch_to(own);
+        self.set_members(walk, layout);
+        self.b().fall_into(begin);
+        self.put(walk, Word::Python, frame);
+        self.put(walk, Word::Innermost, python::INNERMOST as i64);
         let [count, cut] = [Word::Count, Word::Cut].map(|word| self.get(walk, word));
         let begin = self.b().bin(Bin::Add, count, cut);
         self.put(walk, Word::Count, begin);
@@ -188,8 +204,8 @@ impl Body<'_, '_> {
         self.b().bin(Bin::Add, base, offset)
     }
 
-    /// Sets the state of the walk to the innermost frame.
-    fn first_python_frame(&mut self, walk: Walk, layout: VReg, state: VReg, none: BlockId) {
+    /// The innermost frame of a thread; 0 if it runs no Python.
+    fn innermost_frame(&mut self, walk: Walk, layout: VReg, state: VReg, none: BlockId) -> VReg {
         let direct = self.b().block();
         let at = self.member_at(layout, Member::Innermost, state);
         let inner = self.peek(walk, at, none);
@@ -200,8 +216,24 @@ impl Body<'_, '_> {
         let inner = self.peek(walk, at, none);
         self.b().set(frame, inner);
         self.b().fall_into(direct);
-        self.put(walk, Word::Python, frame);
-        self.put(walk, Word::Innermost, python::INNERMOST as i64);
+        frame
+    }
+
+    /// The innermost frame of the main thread, if it waits for the backward pass; otherwise jumps to `none`.
+    fn frame_that_waits(&mut self, walk: Walk, layout: VReg, none: BlockId) -> VReg {
+        let state = self.member_of(layout, Member::MainThread);
+        self.go_on_unless(Cmp::Eq, state, 0, none);
+        let frame = self.innermost_frame(walk, layout, state, none);
+        self.go_on_unless(Cmp::Eq, frame, 0, none);
+        self.set_members(walk, layout);
+        let code = self.code_of(walk, frame, none);
+        let traits = self.note_code(walk, code);
+        let waits = self.b().bin(Bin::And, traits, python::WAITS_FOR_BACKWARD as i64);
+        self.go_on_unless(Cmp::Eq, waits, 0, none);
+        frame
+    }
+
+    fn set_members(&mut self, walk: Walk, layout: VReg) {
         for number in 0..Member::COUNT as u32 {
             let value = self.b().load(layout, 8 * number as i16, Width::B64, false);
             self.store(walk.members().plus(8 * number), Width::B64, value);
@@ -278,9 +310,7 @@ impl Body<'_, '_> {
     fn note_python(&mut self, walk: Walk, frame: VReg, stop: BlockId) {
         let [count, end] = [Word::Count, Word::PythonEnd].map(|word| self.get(walk, word));
         self.go_on_unless(Cmp::Uge, count, end, stop);
-        let code = self.python_word(walk, frame, Member::Code, stop);
-        let code = self.b().bin(Bin::And, code, -(1 << python::MARK_BITS));
-        self.go_on_unless(Cmp::Eq, code, 0, stop);
+        let code = self.code_of(walk, frame, stop);
         let number = self.instruction_number(walk, frame, code, stop);
         let innermost = self.get(walk, Word::Innermost);
         let b = self.b();
@@ -293,7 +323,8 @@ impl Body<'_, '_> {
         self.append(walk, count, word);
         let more = self.b().bin(Bin::Add, count, 1);
         self.put(walk, Word::Count, more);
-        let is_of_library = self.note_code(walk, code);
+        let traits = self.note_code(walk, code);
+        let is_of_library = self.b().bin(Bin::And, traits, python::OF_LIBRARY as i64);
         let [wants, go_on] = std::array::from_fn(|_| self.b().block());
         let wants_own = self.get(walk, Word::WantsOwn);
         self.b().branch(Cmp::Ne, wants_own, 0, wants, go_on);
@@ -302,6 +333,14 @@ impl Body<'_, '_> {
         self.put(walk, Word::Own, word);
         self.b().jump(stop);
         self.b().switch_to(go_on);
+    }
+
+    /// Address of the code object of a frame.
+    fn code_of(&mut self, walk: Walk, frame: VReg, failed: BlockId) -> VReg {
+        let code = self.python_word(walk, frame, Member::Code, failed);
+        let code = self.b().bin(Bin::And, code, -(1 << python::MARK_BITS));
+        self.go_on_unless(Cmp::Eq, code, 0, failed);
+        code
     }
 
     /// The number of the instruction that a frame executes.
@@ -330,7 +369,7 @@ impl Body<'_, '_> {
         number
     }
 
-    /// Copies a code object, unless this was done before. Returns whether it is of a library.
+    /// Copies a code object, unless this was done before. Returns its traits.
     fn note_code(&mut self, walk: Walk, code: VReg) -> VReg {
         let process = self.get(walk, Word::Process);
         self.put(walk, Word::CodeProcess, process);
@@ -339,31 +378,51 @@ impl Body<'_, '_> {
         let known = self.lookup_raw(map, walk.word(Word::CodeProcess));
         let new = self.b().cold_block();
         let [found, done] = std::array::from_fn(|_| self.b().block());
-        let is_of_library = self.b().copy(0);
+        let traits = self.b().copy(0);
         self.b().branch(Cmp::Eq, known, 0, new, found);
         self.b().switch_to(new);
         self.copy_code(walk, code);
-        self.mark_library(walk);
+        self.note_traits(walk);
         self.enter(map, walk.word(Word::CodeProcess), walk.copy());
-        let told = self.load(walk.copy().plus(python::IS_OF_LIBRARY), Width::B64, false);
-        self.b().set(is_of_library, told);
+        let told = self.load(walk.copy().plus(python::TRAITS), Width::B64, false);
+        self.b().set(traits, told);
         self.b().jump(done);
         self.b().switch_to(found);
-        let told = self.b().load(known, python::IS_OF_LIBRARY as i16, Width::B64, false);
-        self.b().set(is_of_library, told);
+        let told = self.b().load(known, python::TRAITS as i16, Width::B64, false);
+        self.b().set(traits, told);
         self.b().fall_into(done);
-        is_of_library
+        traits
     }
 
-    /// Notes in the copy of a code object whether its file is one of a library.
-    fn mark_library(&mut self, walk: Walk) {
+    /// Notes the traits of a code object in its copy.
+    fn note_traits(&mut self, walk: Walk) {
         // Code of the interpreter, which calls `__init__` for a class, has no line.
         let line = self.first_line(walk);
         let none = self.b().compare(Cmp::Eq, line, 0);
-        self.store(walk.copy().plus(python::IS_OF_LIBRARY), Width::B64, none);
+        self.store(walk.copy().plus(python::TRAITS), Width::B64, none);
+        for head in python::ASCII_HEADS {
+            self.note_backward(walk, walk.copy().plus(python::COPIED_CODE + head));
+        }
         self.put(walk, Word::TableAt, 0);
         let callback = self.path_callback();
         self.loop_over(walk, PATH_BYTES - 8, callback);
+    }
+
+    /// Notes that a function waits for the backward pass, if its name is at this place.
+    fn note_backward(&mut self, walk: Walk, name: Place) {
+        let other = self.b().block();
+        for (part, offset) in python::BACKWARD.into_iter().zip([0, 8]) {
+            let word = self.load(name.plus(offset), Width::B64, false);
+            self.go_on_unless(Cmp::Ne, word, i64::from_le_bytes(*part), other);
+        }
+        self.add_trait(walk, python::WAITS_FOR_BACKWARD);
+        self.b().fall_into(other);
+    }
+
+    fn add_trait(&mut self, walk: Walk, which: u64) {
+        let traits = self.load(walk.copy().plus(python::TRAITS), Width::B64, false);
+        let traits = self.b().bin(Bin::Or, traits, which as i64);
+        self.store(walk.copy().plus(python::TRAITS), Width::B64, traits);
     }
 
     /// The callback for one byte of a path. Its argument points to the address of the state.
@@ -400,7 +459,7 @@ impl Body<'_, '_> {
         self.put(walk, Word::TableAt, further);
         self.b().jump(next);
         self.b().switch_to(found);
-        self.store(walk.copy().plus(python::IS_OF_LIBRARY), Width::B64, 1);
+        self.add_trait(walk, python::OF_LIBRARY);
         self.b().jump(stop);
     }
 

@@ -145,7 +145,7 @@ impl Layout {
 
 impl Layout {
     /// The layout for programs that walk themselves. The state of a thread is at one of two places from its control block on.
-    pub(super) fn for_programs(&self, [slot, other]: [u64; 2]) -> python::Layout {
+    pub(super) fn for_programs(&self, [slot, other]: [u64; 2], main_thread: u64) -> python::Layout {
         let (innermost, behind) = match self.innermost {
             Innermost::At(at) => (at, NONE),
             Innermost::Behind(at, behind) => (at, behind),
@@ -180,6 +180,7 @@ impl Layout {
         set(Member::Lines, self.code_object.lines);
         set(Member::FirstLine, self.code_object.first_line);
         set(Member::HasLocations, u64::from(self.code_object.line_format == LineFormat::Locations));
+        set(Member::MainThread, main_thread);
         words
     }
 }

@@ -24,7 +24,8 @@ impl Python {
             !stack.frames.is_empty() && !stack.is_cut
         };
         threads.iter().any(is_whole).then_some(())?;
-        Some(self.layout.for_programs(self.slots(&threads)?))
+        let main_thread = threads.last().map_or(0, |thread| thread.state);
+        Some(self.layout.for_programs(self.slots(&threads)?, main_thread))
     }
 
     /// Where threads have the addresses of their states, from their control blocks on: the place that most threads agree on, and the next one.

@@ -169,6 +169,7 @@ impl Meaning<'_> {
                 Val::Num(number) => number,
                 text => return text,
             },
+            K::StackLen { mode, .. } if mode.is_python() => 0,
             K::StackLen { user, limit, .. } => self.stack_len(run, *user, *limit),
             K::HasKey { map, key } => {
                 let key = self.values(run, key);
@@ -393,8 +394,13 @@ impl Meaning<'_> {
     }
 
     fn stack(&mut self, run: &Run, ty: &Type) -> Val {
-        let Type::Stack { user, limit, .. } = ty else { panic!("a stack has a stack's type, not {ty:?}") };
-        let frames = if *user { &run.moment.user_stack } else { &run.moment.kernel_stack };
+        let Type::Stack { user, limit, mode } = ty else { panic!("a stack has a stack's type, not {ty:?}") };
+        let frames = match user {
+            // Worlds have no Python.
+            _ if mode.is_python() => &Vec::new(),
+            true => &run.moment.user_stack,
+            false => &run.moment.kernel_stack,
+        };
         let kept = frames[..frames.len().min(*limit as usize)].to_vec();
         // A kernel stack has the same key in all processes.
         let tgid = if *user { run.moment.tgid } else { 0 };
