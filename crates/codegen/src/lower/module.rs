@@ -7,6 +7,7 @@ use lang::hir::{self, Program};
 use lang::types::passing::float_of;
 use lang::{Source, Span};
 use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
 use wire::Type;
 use wire::manifest::{self, Manifest};
 
@@ -32,12 +33,8 @@ pub(super) struct Cx<'p> {
     /// Bytes of scratch memory that the largest body needs.
     pub scratch_bytes: u32,
     pub share: StackShare,
-    /// Callback for one frame of a walk over a user stack, once a body needs it.
-    pub walk_callback: Option<ir::FuncRef>,
-    /// The same for one frame of Python, for one byte of its table of lines, and for one of the path of its file.
-    pub python_callback: Option<ir::FuncRef>,
-    pub line_callback: Option<ir::FuncRef>,
-    pub path_callback: Option<ir::FuncRef>,
+    /// Callbacks of walks over user stacks, by name, once a body needs them.
+    pub walk_callbacks: BTreeMap<&'static str, ir::FuncRef>,
 }
 
 pub(super) const BPF_MAP_TYPE_HASH: u32 = 1;
@@ -85,10 +82,7 @@ impl<'p> Cx<'p> {
             scratch_map: if others == 0 { "ct_scratch".into() } else { format!("ct_scratch{others}") },
             scratch_bytes: 0,
             share,
-            walk_callback: None,
-            python_callback: None,
-            line_callback: None,
-            path_callback: None,
+            walk_callbacks: BTreeMap::new(),
         };
         for e in &program.enums {
             let id = cx.manifest_enum(e);

@@ -6,12 +6,10 @@
 //!
 //! A line is looked for once. Before Python 3.11, and where a table is too long for a copy, the instruction stands for its line.
 
-use super::body::{Body, Fun};
+use super::body::Body;
 use super::operations::Operations;
-use super::place::Place;
 use super::stack_walk::{Walk, Word};
-use crate::ir::build::Builder;
-use crate::ir::{Bin, BlockId, Cmp, FuncKind, FuncRef, VReg, Width};
+use crate::ir::{Bin, BlockId, Cmp, VReg, Width};
 use wire::python::{self, Member};
 
 /// Bytes of a table that are copied.
@@ -75,8 +73,7 @@ impl Body<'_, '_> {
             self.put(walk, word, 0);
         }
         self.put(walk, Word::NumberBits, NO_NUMBER);
-        let callback = self.line_callback();
-        self.loop_over(walk, TABLE_BYTES, callback);
+        self.loop_over(walk, TABLE_BYTES, "python_line", Self::table_byte);
         let [left, units, line] = [Word::Left, Word::EntryUnits, Word::Line].map(|word| self.get(walk, word));
         self.go_on_unless(Cmp::Uge, left, units, unreadable);
         let bits = self.get(walk, Word::NumberBits);
@@ -93,20 +90,6 @@ impl Body<'_, '_> {
         let copy = self.pointer(walk.copy());
         let place = self.b().bin(Bin::Add, copy, at);
         self.b().load(place, 0, Width::B32, false)
-    }
-
-    /// The callback for one byte of the table. Its argument points to the address of the state.
-    fn line_callback(&mut self) -> FuncRef {
-        if let Some(written) = self.cx.line_callback {
-            return written;
-        }
-        let mut b = Builder::new("python_line".into(), FuncKind::Callback { args: 2 }, self.span);
-        let given = b.param(1);
-        let state = b.load(given, 0, Width::B64, false);
-        self.fns.push(Fun::new(b, self.cx.share.callback));
-        let walk = Walk { at: Place::behind(state) };
-        let func = self.finish_callback(|body, stop, next| body.table_byte(walk, stop, next));
-        *self.cx.line_callback.insert(func)
     }
 
     /// One iteration.

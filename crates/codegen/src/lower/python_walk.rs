@@ -12,14 +12,13 @@
 //! Not here: who knows the layout (`host::python`), what a word means (`wire::python`), and where the frames stand among the native ones
 //! (`src/symbolize`).
 
-use super::body::{Body, Fun};
+use super::body::Body;
 use super::module::{BPF_MAP_TYPE_HASH, Cx};
 use super::operations::Operations;
 use super::place::Place;
-use super::stack_walk::{BPF_NOEXIST, Walk, Word};
+use super::stack_walk::{Walk, Word};
 use crate::bpf::helper::Helper;
-use crate::ir::build::Builder;
-use crate::ir::{Bin, BlockId, Cmp, FuncKind, FuncRef, MapDef, MapRef, VReg, Width};
+use crate::ir::{Bin, BlockId, Cmp, MapDef, MapRef, VReg, Width};
 use wire::python::{self, Bounds, Member};
 use wire::types::StackMode;
 use wire::unwind;
@@ -105,22 +104,25 @@ impl Body<'_, '_> {
         self.put(walk, Word::Count, begin);
         let end = self.b().bin(Bin::Add, begin, i64::from(limit));
         self.put(walk, Word::PythonEnd, end);
-        let callback = self.python_callback();
-        match mode {
-            _ if mode.is_one_frame() => self.one_python(walk, mode, callback),
-            // Calls of the interpreter may have a frame each that is not shown.
-            _ => self.loop_over(walk, 2 * limit, callback),
+        match mode.is_one_frame() {
+            true => self.one_python(walk, mode),
+            false => self.all_python(walk, limit),
         }
         self.b().fall_into(none);
     }
 
+    /// Stores the words of frames, `most` at most. Calls of the interpreter may have a frame each that is not shown.
+    fn all_python(&mut self, walk: Walk, most: u32) {
+        self.loop_over(walk, 2 * most, "python_frame", Self::python_frame);
+    }
+
     /// Stores the word of one frame alone, with its line, or as a function.
-    fn one_python(&mut self, walk: Walk, mode: StackMode, callback: FuncRef) {
+    fn one_python(&mut self, walk: Walk, mode: StackMode) {
         if mode.is_own() {
             self.put(walk, Word::WantsOwn, 1);
             self.put(walk, Word::PythonEnd, i64::from(OWN_FRAMES));
         }
-        self.loop_over(walk, if mode.is_own() { 2 * OWN_FRAMES } else { 2 }, callback);
+        self.all_python(walk, if mode.is_own() { OWN_FRAMES } else { 1 });
         let [none, own] = std::array::from_fn(|_| self.b().block());
         let count = self.get(walk, Word::Count);
         self.go_on_unless(Cmp::Eq, count, 0, none);
@@ -238,20 +240,6 @@ impl Body<'_, '_> {
             let value = self.b().load(layout, 8 * number as i16, Width::B64, false);
             self.store(walk.members().plus(8 * number), Width::B64, value);
         }
-    }
-
-    /// The callback for one frame of Python. Its argument points to the address of the state.
-    fn python_callback(&mut self) -> FuncRef {
-        if let Some(written) = self.cx.python_callback {
-            return written;
-        }
-        let mut b = Builder::new("python_frame".into(), FuncKind::Callback { args: 2 }, self.span);
-        let given = b.param(1);
-        let state = b.load(given, 0, Width::B64, false);
-        self.fns.push(Fun::new(b, self.cx.share.callback));
-        let walk = Walk { at: Place::behind(state) };
-        let func = self.finish_callback(|body, stop, next| body.python_frame(walk, stop, next));
-        *self.cx.python_callback.insert(func)
     }
 
     pub(super) fn member(&mut self, walk: Walk, member: Member) -> VReg {
@@ -404,8 +392,7 @@ impl Body<'_, '_> {
             self.note_backward(walk, walk.copy().plus(python::COPIED_CODE + head));
         }
         self.put(walk, Word::TableAt, 0);
-        let callback = self.path_callback();
-        self.loop_over(walk, PATH_BYTES - 8, callback);
+        self.loop_over(walk, PATH_BYTES - 8, "python_path", Self::path_byte);
     }
 
     /// Notes that a function waits for the backward pass, if its name is at this place.
@@ -423,20 +410,6 @@ impl Body<'_, '_> {
         let traits = self.load(walk.copy().plus(python::TRAITS), Width::B64, false);
         let traits = self.b().bin(Bin::Or, traits, which as i64);
         self.store(walk.copy().plus(python::TRAITS), Width::B64, traits);
-    }
-
-    /// The callback for one byte of a path. Its argument points to the address of the state.
-    fn path_callback(&mut self) -> FuncRef {
-        if let Some(written) = self.cx.path_callback {
-            return written;
-        }
-        let mut b = Builder::new("python_path".into(), FuncKind::Callback { args: 2 }, self.span);
-        let given = b.param(1);
-        let state = b.load(given, 0, Width::B64, false);
-        self.fns.push(Fun::new(b, self.cx.share.callback));
-        let walk = Walk { at: Place::behind(state) };
-        let func = self.finish_callback(|body, stop, next| body.path_byte(walk, stop, next));
-        *self.cx.path_callback.insert(func)
     }
 
     /// One iteration: compares the 8 bytes from this one on.
@@ -461,14 +434,6 @@ impl Body<'_, '_> {
         self.b().switch_to(found);
         self.add_trait(walk, python::OF_LIBRARY);
         self.b().jump(stop);
-    }
-
-    /// Adds a key to a map, unless it is there.
-    pub(super) fn enter(&mut self, map: MapRef, key: Place, value: Place) {
-        let (key, value) = (self.pointer(key), self.pointer(value));
-        let map = self.b().map_addr(map);
-        let args = [map.into(), key.into(), value.into(), BPF_NOEXIST.into()];
-        self.b().call_void(Helper::MapUpdateElem, &args);
     }
 
     /// Copies a code object into the state of the walk.

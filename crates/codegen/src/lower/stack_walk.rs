@@ -41,7 +41,7 @@ const MAPPINGS: u32 = 1 << 18;
 /// Capacity for processes with unknown mappings, which the runtime will read.
 const UNKNOWN: u32 = 1 << 10;
 /// Flag of bpf_map_update_elem: only if the key is new.
-pub(super) const BPF_NOEXIST: i64 = 1;
+const BPF_NOEXIST: i64 = 1;
 /// Number of keys that are tried for a stack.
 const TRIES: u32 = 4;
 /// Number of replaced return addresses that are examined per frame: tail calls replace one several times.
@@ -263,12 +263,22 @@ impl Body<'_, '_> {
     fn native_frames(&mut self, walk: Walk, limit: u32) {
         self.first_frame(walk);
         self.find_chain(walk);
-        let callback = self.walk_callback();
-        self.loop_over(walk, limit, callback);
+        self.loop_over(walk, limit, "stack_frame", Self::frame_of);
     }
 
-    /// Calls a callback with the walk, `most` times at most.
-    pub(super) fn loop_over(&mut self, walk: Walk, most: u32, callback: FuncRef) {
+    /// Calls a function with the walk, `most` times at most. All bodies of a module share the function of this name, whose argument points to the
+    /// address of the state.
+    pub(super) fn loop_over(
+        &mut self,
+        walk: Walk,
+        most: u32,
+        name: &'static str,
+        write: impl FnOnce(&mut Self, Walk, BlockId, BlockId),
+    ) {
+        let callback = match self.cx.walk_callbacks.get(name) {
+            Some(written) => *written,
+            None => self.walk_callback(name, write),
+        };
         let (callback, state) = (self.b().func_addr(callback), self.pointer(walk.at));
         // The argument of a callback must be an address on the stack.
         let slot = self.b().func_mut().slot(8, 8);
@@ -277,18 +287,19 @@ impl Body<'_, '_> {
         self.b().call_void(Helper::Loop, &[i64::from(most).into(), callback.into(), given.into(), 0.into()]);
     }
 
-    /// The callback for one frame. Its argument points to the address of the state.
-    fn walk_callback(&mut self) -> FuncRef {
-        if let Some(written) = self.cx.walk_callback {
-            return written;
-        }
-        let mut b = Builder::new("stack_frame".into(), FuncKind::Callback { args: 2 }, self.span);
+    fn walk_callback(
+        &mut self,
+        name: &'static str,
+        write: impl FnOnce(&mut Self, Walk, BlockId, BlockId),
+    ) -> FuncRef {
+        let mut b = Builder::new(name.into(), FuncKind::Callback { args: 2 }, self.span);
         let given = b.param(1);
         let state = b.load(given, 0, Width::B64, false);
         self.fns.push(Fun::new(b, self.cx.share.callback));
         let walk = Walk { at: Place::behind(state) };
-        let func = self.finish_callback(|body, stop, next| body.frame_of(walk, stop, next));
-        *self.cx.walk_callback.insert(func)
+        let func = self.finish_callback(|body, stop, next| write(body, walk, stop, next));
+        self.cx.walk_callbacks.insert(name, func);
+        func
     }
 
     pub(super) fn get(&mut self, walk: Walk, word: Word) -> VReg {
@@ -779,7 +790,7 @@ impl Body<'_, '_> {
             let other = self.b().block();
             self.is_kept(walk, map, hash, [missing, other], key, id, done);
             self.b().switch_to(missing);
-            self.enter_stack(walk, map);
+            self.enter(map, walk.word(Word::Key), walk.word(Word::Hash));
             self.is_kept(walk, map, hash, [other, other], key, id, done);
             self.b().switch_to(other);
         }
@@ -810,8 +821,9 @@ impl Body<'_, '_> {
         self.b().jump(done);
     }
 
-    fn enter_stack(&mut self, walk: Walk, map: MapRef) {
-        let (key, value) = (self.pointer(walk.word(Word::Key)), self.pointer(walk.word(Word::Hash)));
+    /// Adds a key to a map, unless it is there.
+    pub(super) fn enter(&mut self, map: MapRef, key: Place, value: Place) {
+        let (key, value) = (self.pointer(key), self.pointer(value));
         let map = self.b().map_addr(map);
         let args = [map.into(), key.into(), value.into(), BPF_NOEXIST.into()];
         self.b().call_void(Helper::MapUpdateElem, &args);
