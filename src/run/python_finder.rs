@@ -4,7 +4,7 @@
 
 use crate::console::Messages;
 use crate::symbolize::python::Pythons;
-use host::python::{Python, Unreadable};
+use host::python::{self, Python, Unreadable};
 use linux::proc::{self, Program};
 use runtime::UnwindMaps;
 use std::cell::RefCell;
@@ -60,26 +60,26 @@ impl<'a> PythonFinder<'a> {
         if !maps.walk_python() || program.is_none() {
             return;
         }
-        let known = self.processes.borrow().get(&pid).map(|known| (known.program, known.interpreter));
-        let interpreter = match known {
-            Some((before, Interpreter::Settled)) if before == program => return,
-            Some((before, Interpreter::None)) if before == program && !has_library(pid) => return,
-            Some((before, _)) if before != program => {
+        let known = self
+            .processes
+            .borrow()
+            .get(&pid)
+            .filter(|known| known.program == program)
+            .map(|known| known.interpreter);
+        let looks = match known {
+            Some(Interpreter::Settled) => return,
+            Some(Interpreter::None) if !has_library(pid) => return,
+            Some(Interpreter::None) => 0,
+            Some(Interpreter::Begins(looks)) => looks.saturating_add(1),
+            // Another process may have had its id, or it may have run another program.
+            None => {
                 self.forget(&[pid], maps);
-                self.find(pid, maps)
+                0
             }
-            _ => self.find(pid, maps),
         };
-        let interpreter = match (known, interpreter) {
-            (Some((_, Interpreter::Begins(looks))), Interpreter::Begins(_)) => {
-                Interpreter::Begins(looks.saturating_add(1))
-            }
-            _ => interpreter,
-        };
-        if interpreter != Interpreter::Settled {
-            // Programs ask for processes that they find nothing about.
-            let _ = maps.set_python(pid, &NONE);
-        }
+        // Programs ask for processes that they find nothing about.
+        let _ = maps.set_python(pid, &NONE);
+        let interpreter = self.find(pid, looks, maps);
         self.processes.borrow_mut().insert(pid, KnownProcess { program, interpreter });
     }
 
@@ -104,18 +104,18 @@ impl<'a> PythonFinder<'a> {
         }
     }
 
-    fn find(&self, pid: u32, maps: &UnwindMaps) -> Interpreter {
+    /// Tells programs of the interpreter of a process, after this number of looks at it.
+    fn find(&self, pid: u32, looks: u32, maps: &UnwindMaps) -> Interpreter {
         let python = match Python::of(pid) {
             None => return Interpreter::None,
             Some(Ok(python)) => python,
-            Some(Err(Unreadable::NotBegun(_))) => return Interpreter::Begins(0),
+            Some(Err(Unreadable::NotBegun(_))) => return Interpreter::Begins(looks),
             Some(Err(why)) => {
                 self.refuse(pid, &why.to_string());
-                let _ = maps.set_python(pid, &NONE);
                 return Interpreter::Settled;
             }
         };
-        let Some(layout) = python.for_programs() else { return Interpreter::Begins(0) };
+        let Some(layout) = python.for_programs() else { return Interpreter::Begins(looks) };
         match maps.set_python(pid, &layout) {
             Ok(()) => {
                 let version = python.version();
@@ -131,8 +131,7 @@ impl<'a> PythonFinder<'a> {
     fn refuse(&self, pid: u32, why: &str) {
         if self.told.borrow_mut().insert(why.to_owned()) {
             self.messages.warning(&format!(
-                "stacks of process {pid} have no frames of Python, which are read of CPython 3.9 to 3.15: {why}; from 3.12 on \
-                 `python3 -X perf` gives functions without lines"
+                "stacks of process {pid} have no frames of Python: {why}; from 3.12 on `python3 -X perf` gives functions without lines"
             ));
         }
     }
@@ -140,9 +139,5 @@ impl<'a> PythonFinder<'a> {
 
 /// Whether a process has mapped a library that may be the interpreter.
 fn has_library(pid: u32) -> bool {
-    let is_library = |mapping: &proc::Mapping| {
-        let name = mapping.name.path().and_then(|path| path.file_name());
-        name.is_some_and(|name| name.to_string_lossy().starts_with("libpython3"))
-    };
-    proc::mappings(pid).iter().any(is_library)
+    proc::mappings(pid).iter().any(|mapping| mapping.name.path().is_some_and(python::is_library))
 }

@@ -18,6 +18,7 @@ const INTERPRETER: &str = "_PyEval_EvalFrameDefault";
 
 /// The begin of the names that `-X perf` gives to code around each call of a function of Python.
 const TRAMPOLINE: &str = "py::";
+
 /// Interpreters of ended processes that are kept: stacks of theirs may still be printed.
 const MOST_ENDED: usize = 1 << 12;
 
@@ -75,6 +76,7 @@ impl Pythons {
         if interpreters.len() > MOST_ENDED {
             interpreters.retain(|_, interpreter| !interpreter.has_ended);
             self.codes.borrow_mut().retain(|(pid, _), _| interpreters.contains_key(pid));
+            self.sources.borrow_mut().retain(|(pid, _), _| interpreters.contains_key(pid));
         }
     }
 

@@ -213,17 +213,9 @@ fn folded(frames: &[Frame]) -> String {
 fn frame_line(frame: &Frame, mode: StackMode) -> String {
     match mode {
         StackMode::Raw | StackMode::BuildId => format!("{:x}", frame.address),
-        StackMode::Bpftrace
-        | StackMode::Folded
-        | StackMode::Native
-        | StackMode::Python
-        | StackMode::Line
-        | StackMode::OwnLine
-        | StackMode::Function
-        | StackMode::OwnFunction
-        | StackMode::Source => format!("{INDENT}{}", frame_name(frame)),
         StackMode::Perf if frame.is_python() => format!("\t0 {}", frame_name(frame)),
         StackMode::Perf => format!("\t{:x} {}", frame.address, perf_name(frame)),
+        _ => format!("{INDENT}{}", frame_name(frame)),
     }
 }
 

@@ -84,7 +84,7 @@ impl Body<'_, '_> {
         }
         let none = self.b().block();
         let layout = self.layout_of_process(walk, none);
-        let [other_thread, own, begin] = std::array::from_fn(|_| self.b().block());
+        let [other_thread, own, follow] = std::array::from_fn(|_| self.b().block());
         let frame = self.b().copy(0);
         let state = self.thread_state(walk, layout, other_thread);
         let innermost = self.innermost_frame(walk, layout, state, other_thread);
@@ -93,10 +93,10 @@ impl Body<'_, '_> {
         self.b().switch_to(other_thread);
         let waiting = self.frame_that_waits(walk, layout, none);
         self.b().set(frame, waiting);
-        self.b().jump(begin);
+        self.b().jump(follow);
         self.b().switch_to(own);
         self.set_members(walk, layout);
-        self.b().fall_into(begin);
+        self.b().fall_into(follow);
         self.put(walk, Word::Python, frame);
         self.put(walk, Word::Innermost, python::INNERMOST as i64);
         let [count, cut] = [Word::Count, Word::Cut].map(|word| self.get(walk, word));

@@ -127,10 +127,7 @@ impl Python {
     pub fn of(pid: u32) -> Option<Result<Python, Unreadable>> {
         let mappings = proc::mappings(pid);
         let executable = proc::executable(pid);
-        let is_candidate = |path: &Path| {
-            let name = path.file_name().unwrap_or_default().to_string_lossy();
-            Some(path) == executable.as_deref() || name.starts_with("libpython3")
-        };
+        let is_candidate = |path: &Path| Some(path) == executable.as_deref() || is_library(path);
         let mut candidates: Vec<&Mapping> = mappings
             .iter()
             .filter(|map| map.offset == 0 && map.name.path().is_some_and(is_candidate))
@@ -246,7 +243,9 @@ impl Python {
             },
         };
         let code = self.memory.u64(frame, layout.code).map(|code| code & !MARKS);
-        let Some(code) = code.filter(|code| self.is_code(*code)) else { return AtFrame::Nothing };
+        let Some(code) = code.filter(|code| self.is_code(&self.memory, *code)) else {
+            return AtFrame::Nothing;
+        };
         let offset = self.offset_in(code, frame);
         match self.is_incomplete(frame, code, offset) {
             true if is_entry => AtFrame::Boundary,
@@ -268,8 +267,8 @@ impl Python {
     }
 
     /// Whether there is a code object at an address.
-    fn is_code(&self, address: u64) -> bool {
-        self.memory.u64(address, TYPE) == Some(self.code_type)
+    fn is_code(&self, memory: &Memory, address: u64) -> bool {
+        memory.u64(address, TYPE) == Some(self.code_type)
     }
 
     /// Offset of the instruction that a frame executes; `None` if it executes none yet.
@@ -292,9 +291,14 @@ impl Python {
     }
 
     fn code_in(&self, memory: &Memory, address: u64, needs_lines: bool) -> Option<Code> {
-        let is_code = memory.u64(address, TYPE) == Some(self.code_type);
+        let is_code = self.is_code(memory, address);
         is_code.then(|| Code::read(memory, &self.layout.code_object, address, needs_lines))?
     }
+}
+
+/// Whether a file is named as a library of the interpreter is.
+pub fn is_library(path: &Path) -> bool {
+    path.file_name().unwrap_or_default().to_string_lossy().starts_with("libpython3")
 }
 
 /// Addresses of what leads to the frames, in a process.
@@ -312,11 +316,10 @@ impl Symbols {
             ElfFile::open(&proc::open_path(pid, path)).or_else(|_| ElfFile::open(&map.link(pid))).ok()?;
         let bias = map.start.wrapping_sub(file.first_address());
         let at = |name: &str| Some(file.symbol_of(name)?.0.wrapping_add(bias));
-        // Only a library that is named so must have it.
-        let is_library = path.file_name().unwrap_or_default().to_string_lossy().starts_with("libpython3");
         let missing = |name| Unreadable::NoSymbol { file: path.display().to_string(), name };
         let Some(runtime) = at("_PyRuntime") else {
-            return is_library.then(|| Err(missing("_PyRuntime")));
+            // Only a library that is named so must have it.
+            return is_library(path).then(|| Err(missing("_PyRuntime")));
         };
         let symbols = at("PyCode_Type").ok_or_else(|| missing("PyCode_Type"));
         Some(symbols.map(|code_type| Symbols { runtime, code_type, version: at("Py_Version") }))
