@@ -35,10 +35,10 @@ impl Terminal {
         self.session.flush().expect("it listens");
     }
 
-    /// Sends Ctrl-C. Input while the prompt is redrawn could be treated as control characters by the kernel.
+    /// Sends Ctrl-C, also while there is no prompt: the kernel makes a signal of it then.
     fn interrupts(&mut self) {
         self.types("\x03");
-        self.sees("\x1b[?2004l");
+        self.sees("stopped clauses that print");
         self.sees("cudatrace> ");
     }
 
@@ -236,8 +236,27 @@ fn the_process_is_chosen_while_it_runs() {
     other.signal(libc::SIGKILL);
     terminal.sees(&format!("process {} has ended", other.pid()));
     assert!(one.runs() && !other.runs());
-    terminal.interrupts();
+    // Ends `:watch`, which says nothing; the line editor reads the next key when it has begun again.
+    terminal.types("\x03");
+    terminal.sees("\x1b[?2004l");
+    terminal.sees("cudatrace> ");
     terminal.types("\x04");
+    assert_eq!(terminal.ends(), 0);
+}
+
+#[test]
+fn a_signal_of_ctrl_c_stops_clauses_that_print() {
+    if !can_trace() {
+        return;
+    }
+    let mut terminal = Terminal::start(&[]);
+    terminal.enters("interval:ms:50 { printf(\"%s!\\n\", \"tick\") }");
+    terminal.sees("tick!");
+    let master = terminal.session.process().get_file_handle().expect("its terminal");
+    // SAFETY: the signal goes to the program that runs in the terminal.
+    assert_eq!(unsafe { libc::kill(-libc::tcgetpgrp(master.as_raw_fd()), libc::SIGINT) }, 0);
+    terminal.sees("stopped clauses that print: 1");
+    terminal.enters("quit");
     assert_eq!(terminal.ends(), 0);
 }
 

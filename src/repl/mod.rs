@@ -41,7 +41,7 @@ use gpu::Gpu;
 use inputs::{Input, Inputs};
 use lang::SessionState;
 use runtime::kernel::clock::{Epoch, SystemClock};
-use runtime::kernel::signals::StopSignals;
+use runtime::kernel::signals::{BlockedSignal, StopSignals};
 use runtime::session::event_loop::{Joining, Next, Watch};
 use runtime::started::MappingWatch;
 use runtime::{AttachOptions, Control, LoadedScript, Session};
@@ -124,6 +124,10 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
     });
     repl.begin(&mut session);
     let mut watches: Vec<Box<dyn Watch>> = vec![Box::new(Prompt(Rc::clone(&repl)))];
+    if terminal {
+        let signal = BlockedSignal::new(libc::SIGINT).map_err(Failure::loading)?;
+        watches.push(Box::new(InterruptSignal { signal, repl: Rc::clone(&repl) }));
+    }
     watches.extend(measuring.map_err(Failure::loading)?);
     watches.extend(sink.warnings(messages));
     watches.push(Box::new(crate::run::ended_processes::EndedProcesses::new().map_err(Failure::loading)?));
@@ -168,6 +172,25 @@ impl Watch for Prompt<'_> {
             Some(Input::Interrupt) => self.0.interrupt(session),
             Some(Input::End) => self.0.input_ended(session),
             None => Next::Continue,
+        }
+    }
+}
+
+/// Ctrl-C while there is no prompt, which the terminal turns into a signal: the line editor is between two lines.
+struct InterruptSignal<'a> {
+    signal: BlockedSignal,
+    repl: Rc<Repl<'a>>,
+}
+
+impl Watch for InterruptSignal<'_> {
+    fn fd(&self) -> RawFd {
+        self.signal.fd()
+    }
+
+    fn ready(&mut self, session: &mut Session) -> Next {
+        match self.signal.take() {
+            true => self.repl.interrupt(session),
+            false => Next::Continue,
         }
     }
 }

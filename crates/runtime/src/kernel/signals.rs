@@ -98,6 +98,34 @@ impl StopSignals {
     }
 }
 
+/// A signal that is blocked in all threads, such as that of [`StopSignals::install_but`], as a descriptor that is readable when it has come.
+#[derive(Debug)]
+pub struct BlockedSignal(OwnedFd);
+
+impl BlockedSignal {
+    /// Does not block it.
+    pub fn new(signal: i32) -> io::Result<BlockedSignal> {
+        // SAFETY: all zero is an empty set; the calls take pointers to live values.
+        let fd = unsafe {
+            let mut set: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&mut set);
+            libc::sigaddset(&mut set, signal);
+            libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)
+        };
+        sys::owned(fd.into()).map(BlockedSignal)
+    }
+
+    /// The descriptor.
+    pub fn fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+
+    /// Takes the signal, if it has come.
+    pub fn take(&self) -> bool {
+        read(self.fd()).is_some()
+    }
+}
+
 /// Reports the first signal and restores the default actions. The next signal then ends the process even if it is blocked, for
 /// example by a reader of its output that does not read.
 fn listen(arrive: &OwnedFd, set: &libc::sigset_t, mut writer: PipeWriter, is_opening: &AtomicBool) {
