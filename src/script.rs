@@ -40,8 +40,8 @@ impl Script {
     /// Whether it may have `gpu:` probes: comments count.
     pub fn may_probe_gpus(&self) -> bool {
         let text = self.source.text.to_lowercase();
-        // `corr` in `cuda:launch` comes from the library that `gpu:` probes need.
-        text.contains("gpu:") || text.contains("corr")
+        // `corr` in `cuda:launch`, and operators of PyTorch, come from the library that `gpu:` probes need.
+        ["gpu:", "corr", "torch_", "forward"].iter().any(|word| text.contains(word))
     }
 
     /// Name on the command line.

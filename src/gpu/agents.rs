@@ -491,7 +491,8 @@ impl<'a> Agents<'a> {
     fn ask(&self, socket: &mut AgentSocket) -> io::Result<()> {
         // The cause of idle time depends on the launch after it.
         let launches = self.kinds.includes(KindSet::LAUNCHES) || self.kinds.contains(Kind::Idle);
-        let wanted = RecordRequest { kinds: self.kinds.kinds(), flush_ms: FLUSH_MS, launches };
+        let operators = self.kinds.includes(KindSet::OPERATORS);
+        let wanted = RecordRequest { kinds: self.kinds.kinds(), flush_ms: FLUSH_MS, launches, operators };
         match socket.request(wanted, &cupti::paths(socket.pid(), &self.named_cupti)) {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
             asked => asked,

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use linux::proc;
 use report::value::escape;
-use runtime::gpu::{LaunchCounts, MULTIPLE_SUBSCRIBERS, Report, ReportError, State};
+use runtime::gpu::{LaunchCounts, MULTIPLE_SUBSCRIBERS, Operators, Report, ReportError, State};
 
 use super::cupti::{fault, file_with, release, way_out};
 use super::nvml::Utilization;
@@ -152,6 +152,9 @@ struct Totals {
     without_time: u64,
     clock_steps: u64,
     missed: u64,
+    /// Processes whose operators of PyTorch are known, and processes without PyTorch.
+    with_operators: u64,
+    without_pytorch: u64,
 }
 
 impl Totals {
@@ -177,6 +180,9 @@ impl Totals {
         add(&mut self.without_time, report.without_time);
         add(&mut self.clock_steps, report.clock_steps);
         add(&mut self.missed, report.missed);
+        let operators = |state| u64::from(report.operators == state as u32);
+        add(&mut self.with_operators, operators(Operators::Come));
+        add(&mut self.without_pytorch, operators(Operators::NoPyTorch));
     }
 }
 
@@ -214,7 +220,14 @@ impl Reports {
     /// Takes a report; returns whether it is the first one of a process, which tells whether records come. `named`: the files of CUPTI that the
     /// user has named.
     pub(super) fn take(&self, pid: u32, report: Report, named: &[PathBuf], messages: &Messages) -> bool {
-        if self.all.borrow_mut().running.insert(pid, report).is_some() {
+        let earlier = self.all.borrow_mut().running.insert(pid, report);
+        let lacks_operators = |report: &Report| report.operators == Operators::Refused as u32;
+        if lacks_operators(&report) && !earlier.is_some_and(|earlier| lacks_operators(&earlier)) {
+            messages.lost(&format!(
+                "no operators of process {pid}: its PyTorch lacks functions that 2.0 and later have, or no memory is left"
+            ));
+        }
+        if earlier.is_some() {
             return false;
         }
         let release = release(report.version);
@@ -354,6 +367,9 @@ impl Reports {
                 totals.records,
                 totals.exact
             ));
+        }
+        if totals.with_operators == 0 && totals.without_pytorch > 0 {
+            messages.note("no operators: no traced process has loaded PyTorch");
         }
         for Estimate { utilization, pids } in self.estimate.borrow().iter() {
             for (pid, (uuid, percent)) in

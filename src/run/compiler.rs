@@ -9,7 +9,7 @@ use anyhow::{Result, anyhow};
 use codegen::{Arch, Follow};
 use host::Machine;
 use lang::catalog::FileId;
-use lang::hir::{Attach, Environment, Expr, ExprKind, Hook, TestKind, Trigger, Type, visit};
+use lang::hir::{Attach, Builtin, Environment, Expr, ExprKind, Hook, TestKind, Trigger, Type, visit};
 use lang::syntax::ast;
 use lang::syntax::ast::SpecPart;
 use lang::syntax::ast::text;
@@ -366,6 +366,15 @@ impl<'a> Compiler<'a> {
         lang::expand::mentions_user_stacks(&self.ast)
     }
 
+    /// Whether programs look for the control block of their thread.
+    pub fn uses_thread_pointer(&self) -> bool {
+        let mut found = false;
+        let mut see = |e: &Expr| found |= matches!(e.kind, ExprKind::Builtin(Builtin::ThreadPointer, _));
+        let probes = self.checked.iter().flat_map(|checked| &checked.program.probes);
+        probes.for_each(|probe| visit::visit_probe(probe, &mut see));
+        found
+    }
+
     /// Whether a body that the tracer runs itself, such as BEGIN, uses user stacks: those are the tracer's own.
     pub fn uses_own_stacks(&self) -> bool {
         let mut found = false;
@@ -537,6 +546,7 @@ impl<'a> Compiler<'a> {
             own_process: self.probes_own_files().then(std::process::id),
             follow: if traced && !follows && !self.cli.no_children { self.follow() } else { None },
             unwind: self.unwind(features),
+            thread_base: self.thread_base(features),
             pid_namespace: namespace.map(|namespace| (namespace.device, namespace.inode)),
             script: self.script.heading.clone(),
             base: base.cloned(),

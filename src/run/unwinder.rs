@@ -468,7 +468,7 @@ impl Compiler<'_> {
             return None;
         }
         if *features == wire::Features::IN_PROCESS {
-            return Some(codegen::Unwind { returns: None, thread_base: None });
+            return Some(codegen::Unwind { returns: None });
         }
         if !cfg!(target_arch = "x86_64") || !features.bpf_loop || !features.btf {
             if !self.was_compiled() {
@@ -483,7 +483,18 @@ impl Compiler<'_> {
         if returns.is_none() {
             self.messages().detail(|| "stacks end at functions with return probes: the kernel's BTF lacks the fields of their return addresses".into());
         }
-        Some(codegen::Unwind { returns, thread_base: thread_base() })
+        Some(codegen::Unwind { returns })
+    }
+
+    /// Where the kernel has the address of a thread's control block, if programs there look for it.
+    pub fn thread_base(&self, features: &wire::Features) -> Option<u32> {
+        if *features == wire::Features::IN_PROCESS
+            || !self.mentions_user_stacks() && !self.uses_thread_pointer()
+        {
+            return None;
+        }
+        let fields = [("task_struct", "thread"), ("thread_struct", "fsbase")];
+        runtime::kernel::btf::kernel_fields(fields).map(|[thread, base]| thread + base)
     }
 }
 
@@ -497,12 +508,6 @@ fn return_chain() -> Option<codegen::ReturnChain> {
     ];
     let [utask, instances, stack, original, next] = runtime::kernel::btf::kernel_fields(fields)?;
     Some(codegen::ReturnChain { utask, instances, stack, original, next })
-}
-
-/// Where the kernel has the address of a thread's control block.
-fn thread_base() -> Option<u32> {
-    let fields = [("task_struct", "thread"), ("thread_struct", "fsbase")];
-    runtime::kernel::btf::kernel_fields(fields).map(|[thread, base]| thread + base)
 }
 
 /// Whether programs walk stacks with unwind tables.

@@ -13,6 +13,10 @@ impl KindSet {
     pub const LAUNCHES: KindSet = KindSet(1 << 31);
     /// The records need the range of NVTX around that call.
     pub const RANGES: KindSet = KindSet(1 << 30);
+    /// The records need the operator of PyTorch around that call.
+    pub const OPERATORS: KindSet = KindSet(1 << 29);
+    /// All that is no kind.
+    const JOINS: KindSet = KindSet::LAUNCHES.union(KindSet::RANGES).union(KindSet::OPERATORS);
 
     /// The set with these bits: bit N for kind number N.
     pub const fn from_bits(bits: u32) -> KindSet {
@@ -54,9 +58,9 @@ impl KindSet {
         self.0 == 0
     }
 
-    /// The kinds alone, without [`KindSet::LAUNCHES`] and [`KindSet::RANGES`].
+    /// The kinds alone.
     pub const fn kinds(self) -> KindSet {
-        KindSet(self.0 & !KindSet::LAUNCHES.union(KindSet::RANGES).0)
+        KindSet(self.0 & !KindSet::JOINS.0)
     }
 
     /// The kinds in the order of their numbers.
@@ -79,7 +83,7 @@ mod tests {
             assert!(all.contains(kind));
         }
         assert_eq!((all.to_bits(), all.iter().count()), ((1 << KINDS) - 1, KINDS));
-        let joins = KindSet::LAUNCHES.union(KindSet::RANGES);
+        let joins = KindSet::JOINS;
         assert!(all.kinds() == all && joins.kinds().is_empty() && !all.includes(KindSet::LAUNCHES));
     }
 

@@ -59,10 +59,12 @@ mod library {
     pub(crate) mod launches;
     pub(crate) mod leaving;
     pub(crate) mod names;
+    pub(crate) mod operators;
     pub(crate) mod presence;
     pub(crate) mod ranges;
     pub(crate) mod sys;
     pub(crate) mod thread_id;
+    pub(crate) mod threads;
     pub(crate) mod tracer;
     pub(crate) mod waiting;
     pub(crate) mod waits;

@@ -17,7 +17,7 @@ pub struct Hello {
 }
 
 /// Largest size of the list of paths in a [`Request`].
-pub const PATHS: usize = 3880;
+pub const PATHS: usize = 3876;
 
 /// Request of the tracer for records.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -29,6 +29,8 @@ pub struct Request {
     pub flush_ms: u32,
     /// 1: records have the time and the thread of their launch, which costs a callback at each.
     pub launches: u32,
+    /// 1: records have the operator of PyTorch around their launch, which costs a callback at each operator.
+    pub operators: u32,
     /// Paths of CUPTI for a process that has not loaded it, the best one first; each ends with zero.
     pub paths: [u8; PATHS],
 }
@@ -47,6 +49,20 @@ pub enum State {
     Ended,
     /// The agent has ended. CUPTI ends with the next call of the driver.
     EndsLater,
+}
+
+/// Whether operators of PyTorch are known.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Operators {
+    /// The tracer did not ask for them.
+    Unasked = 0,
+    /// The process has not loaded PyTorch.
+    NoPyTorch,
+    /// PyTorch calls the agent at each.
+    Come,
+    /// PyTorch lacks functions, or there is no memory.
+    Refused,
 }
 
 /// Counters of the agent, in memory that the tracer reads when the process has ended, in whatever way.
@@ -95,8 +111,8 @@ pub struct Report {
     pub kind: u32,
     /// 1: a device had a primary context before the agent was there, so that work may have been launched.
     pub had_context: u32,
-    /// Zero.
-    pub unused: u32,
+    /// An [`Operators`].
+    pub operators: u32,
     /// Records that were passed to probes, by [`crate::record::Kind`].
     pub passed: [u64; crate::record::KINDS],
     /// Records that CUPTI dropped.

@@ -25,9 +25,16 @@ macro_rules! kinds {
             Idle = 6, "idle", cudatrace_gpu_idle;
             /// The program marked a part of its work by NVTX. The function is called by the thread that ends the range, with one record.
             Range = 7, "range", cudatrace_gpu_range;
+            /// PyTorch ran an operator. The function is called by the thread that ran it, with one record.
+            Operator = 8, "operator", cudatrace_gpu_operator;
             /// A call that launches work, or waits for it, begins. The function is called by its thread, with one record, which has the
             /// launch and the names alone.
-            Launch = 8, "__launch", cudatrace_gpu_launch;
+            Launch = 9, "__launch", cudatrace_gpu_launch;
+            /// An operator of PyTorch begins that may have work in the backward pass. The function is called by its thread, with one record,
+            /// whose correlation id is that of the operator.
+            Forward = 10, "__forward", cudatrace_gpu_forward;
+            /// Operators of PyTorch are known from now on, in a table whose address the record has as its correlation id.
+            OperatorTable = 11, "__operator_table", cudatrace_gpu_operator_table;
         }
     };
 }
@@ -160,7 +167,7 @@ members! {
     /// 1: the host does not wait for it. Of a range: 0 by push and pop, 1 by start and end, 2 a mark.
     is_async: u8,
     /// Number of `CUpti_ActivityOverheadKind`; the value of `memset`; the id of an event that is waited for; the
-    /// category of a range.
+    /// category of a range; how many operators are around an operator.
     value: u32,
     /// Device that is read, for copies between devices.
     src_device: u32,
@@ -172,6 +179,32 @@ members! {
     gpu: u64,
     /// Address of the text of its UUID, which ends with a zero byte; of a range that of its category's name; 0: not known.
     uuid: u64,
+    /// Address of the name of PyTorch's operator around the launching call, which ends with a zero byte, or of the operator itself; 0: none.
+    operator: u64,
+    /// Id of the forward operator that the work belongs to, if it is of the backward pass; 1: it belongs to none; 0: it is not of that pass.
+    forward: u64,
+}
+
+/// The table of the operators of PyTorch in which threads are now, which programs read.
+///
+/// A thread has the first place with its number from that place on which its number leads to; none if a place before is free.
+pub mod operator_table {
+    /// Number of places.
+    pub const PLACES: u64 = 1 << 12;
+    /// Places at which a thread is looked for.
+    pub const TRIES: u64 = 64;
+    /// The lower half of the number of a thread, times this, and of that the lower half, is the number of the first place, modulo [`PLACES`].
+    pub const FACTOR: u64 = 0x9e37_79b1;
+    /// The number of a thread is the address of its control block without so many bits.
+    pub const BITS: u32 = 4;
+    /// Size of a place in bytes.
+    pub const PLACE: u64 = 32;
+    /// Offset of the number of the thread; 0: the place is free.
+    pub const THREAD: u64 = 0;
+    /// Offset of the address of the name of the innermost operator, which ends with a zero byte; 0: the thread is in none.
+    pub const NAME: u64 = 8;
+    /// Offset of the id of the forward operator that the thread works for, as [`Record::forward`].
+    pub const FORWARD: u64 = 16;
 }
 
 /// Size of a [`Record`] in bytes.
@@ -208,10 +241,10 @@ mod tests {
             row(80, 4, &halves),
             row(124, 1, &bytes),
             row(128, 4, &devices),
-            row(144, 8, &["gpu", "uuid"]),
+            row(144, 8, &["gpu", "uuid", "operator", "forward"]),
         ];
         let found: Vec<_> = MEMBERS.iter().map(|member| (member.name, member.offset, member.bytes)).collect();
-        assert_eq!((found, SIZE), (expected.concat(), 160));
+        assert_eq!((found, SIZE), (expected.concat(), 176));
     }
 
     #[test]

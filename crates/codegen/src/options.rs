@@ -31,6 +31,8 @@ pub struct Options {
     /// Programs walk user stacks themselves, with unwind tables; otherwise the kernel walks them by frame
     /// pointers.
     pub unwind: Option<Unwind>,
+    /// Offset in bytes of `task_struct::thread.fsbase`, by which programs in the kernel find the control block of their thread.
+    pub thread_base: Option<u32>,
     /// Device and inode of the tracer's pid namespace, if it is not the initial one; pids are of this namespace.
     pub pid_namespace: Option<(u64, u64)>,
     /// Optimisations that run.
@@ -60,6 +62,7 @@ impl Options {
             own_process: None,
             follow: None,
             unwind: None,
+            thread_base: None,
             pid_namespace: None,
             optimise: Passes::All,
             part: None,
@@ -120,8 +123,6 @@ pub struct Follow {
 pub struct Unwind {
     /// Location of the return addresses that return probes have replaced; without it walks stop at them.
     pub returns: Option<ReturnChain>,
-    /// Offset in bytes of `task_struct::thread.fsbase`, by which programs in the kernel find the frames of Python.
-    pub thread_base: Option<u32>,
 }
 
 /// Offsets of the kernel's fields that lead to replaced return addresses, in bytes.

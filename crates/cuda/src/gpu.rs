@@ -7,7 +7,7 @@
 //! Not here: the members of a record, the kinds and their functions ([`crate::record`]), the loop over a batch (`lang::expand::gpu`).
 
 use crate::record::{self, Kind};
-pub use crate::record::{MEMBERS, Member};
+pub use crate::record::{MEMBERS, Member, operator_table};
 use crate::types::Enum;
 
 /// A kind of records.
@@ -180,11 +180,45 @@ pub static KINDS: &[RecordKind] = &[
         is_of_device: false,
         ..row(Kind::Range)
     },
+    RecordKind {
+        doc: "PyTorch ran an operator, a function of the backward pass, or a range that the program names; times are those of the host",
+        own: &[
+            arg("name", "string", "its name, such as `aten::mm`", OPERATOR),
+            arg("depth", "uint32", "operators around it", "$r.value"),
+        ],
+        is_of_device: false,
+        ..row(Kind::Operator)
+    },
 ];
+
+/// Expression for the name of an operator.
+pub const OPERATOR: &str = "$r.operator == 0 ? \"\" : str((uint8 *)$r.operator)";
 
 /// A launch, or a wait, that begins: the agent calls the function in the thread that launches. Only for clauses that the compiler adds.
 pub static LAUNCH: RecordKind =
-    RecordKind { doc: "work is launched, or waited for", own: &[CORR], ..row(Kind::Launch) };
+    RecordKind { doc: "work is launched, or waited for", own: &[CORR, OF_FORWARD], ..row(Kind::Launch) };
+const OF_FORWARD: Argument = arg("forward", "uint64", "id of the forward operator", "$r.forward");
+
+/// An operator of PyTorch that may have work in the backward pass begins: the agent calls the function in its thread. Only for clauses that the
+/// compiler adds.
+pub static FORWARD: RecordKind = RecordKind {
+    doc: "an operator of PyTorch begins",
+    own: &[CORR],
+    is_of_device: false,
+    ..row(Kind::Forward)
+};
+
+/// Operators of PyTorch are known from now on, in the table at the correlation id: see [`operator_table`]. Only for clauses that the compiler
+/// adds.
+pub static OPERATOR_TABLE: RecordKind = RecordKind {
+    doc: "operators of PyTorch are known",
+    own: &[CORR],
+    is_of_device: false,
+    ..row(Kind::OperatorTable)
+};
+
+/// Kinds that scripts cannot name.
+pub static HIDDEN: [&RecordKind; 3] = [&LAUNCH, &FORWARD, &OPERATOR_TABLE];
 
 /// Operations whose calls have a correlation id that scripts can read.
 pub const LAUNCHING: [&str; 4] = ["cuda:launch", "cuda:memcpy", "cuda:memset", "cuda:graph"];
@@ -262,12 +296,12 @@ impl Argument {
 impl RecordKind {
     /// The kind of this name.
     pub fn of(name: &str) -> Option<&'static RecordKind> {
-        KINDS.iter().chain([&LAUNCH]).find(|kind| kind.name == name)
+        KINDS.iter().chain(HIDDEN).find(|kind| kind.name == name)
     }
 
     /// Whether the probe runs in the thread of the program that the record is about, and not in that of the agent.
     pub fn is_at_once(&self) -> bool {
-        matches!(self.kind, Kind::Range | Kind::Launch)
+        matches!(self.kind, Kind::Range | Kind::Operator | Kind::Launch | Kind::Forward | Kind::OperatorTable)
     }
 
     /// Its number.
@@ -373,14 +407,14 @@ mod tests {
 
     #[test]
     fn each_kind_of_the_agent_has_a_row() {
-        let rows = KINDS.iter().chain([&LAUNCH]).map(|kind| kind.kind);
+        let rows = KINDS.iter().chain(HIDDEN).map(|kind| kind.kind);
         assert_eq!(rows.collect::<Vec<_>>(), Kind::ALL);
         assert!(KINDS.iter().all(|kind| !kind.doc.is_empty()));
     }
 
     #[test]
     fn arguments_read_members_that_exist() {
-        for arg in KINDS.iter().chain([&LAUNCH]).flat_map(RecordKind::args) {
+        for arg in KINDS.iter().chain(HIDDEN).flat_map(RecordKind::args) {
             for read in arg.value.split("$r.").skip(1) {
                 let end = read.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(read.len());
                 assert!(

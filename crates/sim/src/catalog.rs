@@ -69,7 +69,7 @@ impl TestCatalog {
     /// The catalog whose targets `libcuda` and `libcudart` are `files`, with ids 0 and 1.
     pub fn new(files: [File; 2]) -> TestCatalog {
         let agent: Vec<&str> =
-            cuda::gpu::KINDS.iter().chain([&cuda::gpu::LAUNCH]).map(|kind| kind.function).collect();
+            cuda::gpu::KINDS.iter().chain(cuda::gpu::HIDDEN).map(|kind| kind.function).collect();
         TestCatalog { files, functions: [functions(DRIVER), functions(RUNTIME), functions(&agent)] }
     }
 

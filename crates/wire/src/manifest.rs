@@ -29,6 +29,8 @@ pub const VERSION: u32 = 21;
 pub const GPU_LAUNCHES: u32 = 1 << 31;
 /// Bit of [`Manifest::gpu_kinds`]: the records need the range of NVTX around that call.
 pub const GPU_RANGES: u32 = 1 << 30;
+/// Bit of [`Manifest::gpu_kinds`]: the records need the operator of PyTorch around that call.
+pub const GPU_OPERATORS: u32 = 1 << 29;
 /// ELF section with the manifest as JSON.
 pub const SECTION: &str = ".cudatrace";
 /// Name of the ring buffer's map.
@@ -129,7 +131,7 @@ pub struct Manifest {
     #[serde(default)]
     pub read: Vec<u32>,
     /// Kinds of records of GPUs that the programs of this module need from the agent in the traced processes: bit N for kind
-    /// number N, and [`GPU_LAUNCHES`], [`GPU_RANGES`].
+    /// number N, and [`GPU_LAUNCHES`], [`GPU_RANGES`], [`GPU_OPERATORS`].
     #[serde(default)]
     pub gpu_kinds: u32,
     /// True if programs ignore calls of processes that are not in [`PIDS_MAP`].

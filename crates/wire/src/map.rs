@@ -39,7 +39,8 @@ pub struct Map {
 pub const DIRECT_PREFIX: &str = ".data.";
 
 /// Prefixes of the names of maps that the compiler adds.
-const HIDDEN: [&str; 6] = ["__kernel_", "__alloc_", "__device_", "__launch_", "__ioctl_", "__nvidia_"];
+const HIDDEN: [&str; 7] =
+    ["__kernel_", "__alloc_", "__device_", "__launch_", "__torch_", "__ioctl_", "__nvidia_"];
 /// Map from the number of a GPU kernel's name to its text.
 pub const KERNEL_TEXTS: &str = "__kernel_texts";
 /// Map from the number of a GPU kernel to the process and address of its host function, 8 bytes each.

@@ -28,9 +28,12 @@ pub(crate) const SOURCES: [(Kind, &[u32]); KINDS] = [
     (Kind::Graph, &[kind::GRAPH_TRACE]),
     (Kind::Sync, &[kind::SYNCHRONIZATION]),
     (Kind::Overhead, &[kind::OVERHEAD]),
-    // From callbacks of NVTX and of CUPTI.
+    // From callbacks of NVTX, of PyTorch and of CUPTI.
     (Kind::Range, &[]),
+    (Kind::Operator, &[]),
     (Kind::Launch, &[]),
+    (Kind::Forward, &[]),
+    (Kind::OperatorTable, &[]),
 ];
 
 /// A record of CUPTI.

@@ -15,12 +15,13 @@ use crate::forks::NoForks;
 use crate::idle::Idle;
 use crate::kind_set::KindSet;
 use crate::launches::CallFilter;
-use crate::message::{Hello, MULTIPLE_SUBSCRIBERS, Report, Request, State};
+use crate::message::{Hello, MULTIPLE_SUBSCRIBERS, Operators, Report, Request, State};
+use crate::operators::ProbedEvents;
 use crate::record::{Kind, Record};
 use crate::sys::{self, Descriptor};
 use crate::waiting::{HOLD, ReorderBuffer};
 use crate::waits::Waits;
-use crate::{api_exit, batch, buffers, counts, launches, leaving, presence, ranges, waiting};
+use crate::{api_exit, batch, buffers, counts, launches, leaving, operators, presence, ranges, waiting};
 
 /// Milliseconds that the driver's `cuInit` waits for the tracer's request.
 const PATIENCE: c_int = 2000;
@@ -31,6 +32,9 @@ const ENOMEM: c_int = 12;
 
 /// Milliseconds after which the calls have returned whose work has been done.
 const RETURNS: i64 = 2;
+
+/// Rounds between two looks for PyTorch, which takes a lock of the loader.
+const ROUNDS_OF_A_LOOK: u32 = 8;
 
 struct CollectionCell(UnsafeCell<Option<Collection>>);
 // SAFETY: the thread that starts the collection writes it before the agent's thread exists, which has it afterwards.
@@ -44,6 +48,8 @@ struct Collection {
     kinds: KindSet,
     /// Which calls are noted, if any.
     noted: Option<CallFilter>,
+    /// Whether operators of PyTorch are wanted.
+    wants_operators: bool,
     flush_ms: c_int,
     report: Report,
 }
@@ -63,6 +69,7 @@ pub(crate) fn start(socket: Descriptor, hello: &Hello) -> c_int {
         cupti: None,
         kinds: KindSet::EMPTY,
         noted: None,
+        wants_operators: false,
         flush_ms: 0,
         report: Report::default(),
     };
@@ -237,7 +244,21 @@ impl Collection {
         if self.collects(Kind::Range) {
             ranges::record();
         }
+        self.wants_operators = request.operators != 0;
+        self.look_for_operators();
         Ok(())
+    }
+
+    /// Lets PyTorch call back, if the process has loaded it meanwhile.
+    fn look_for_operators(&mut self) {
+        if !self.wants_operators || presence::exits() {
+            return;
+        }
+        let passed =
+            ProbedEvents { records: self.collects(Kind::Operator), forward: self.collects(Kind::Forward) };
+        let found = operators::hook(passed);
+        self.wants_operators = found == Operators::NoPyTorch;
+        self.report.operators = found as u32;
     }
 
     /// Subscribes to CUPTI. A collection before this one may not have ended yet.
@@ -277,8 +298,15 @@ impl Collection {
         // SAFETY: created before, and one collection runs at a time.
         let mut waiting = unsafe { ReorderBuffer::new() };
         let mut is_over = false;
+        let mut rounds = 0u32;
         while !is_over {
             is_over = self.socket.wait(self.flush_ms);
+            rounds = rounds.wrapping_add(1);
+            if rounds.is_multiple_of(ROUNDS_OF_A_LOOK) && self.wants_operators && !is_over {
+                // The loader's lock, and that of PyTorch's callbacks.
+                let no_forks = NoForks::try_begin();
+                no_forks.iter().for_each(|_| self.look_for_operators());
+            }
             let asked = leaving::asked();
             if is_over {
                 let _no_forks = NoForks::begin();
@@ -319,6 +347,10 @@ impl Collection {
         }
         drop(waiting);
         ranges::unhook();
+        if !presence::exits() {
+            let _no_forks = NoForks::begin();
+            operators::unhook();
+        }
         self.report.state = match self.end() {
             true => State::Ended,
             false => State::EndsLater,

@@ -11,7 +11,7 @@ use crate::counts::LaunchKind;
 use crate::cupti::CallbackData;
 use crate::record::{Kind, Record};
 use crate::sys::{self, ReservedMemory};
-use crate::{batch, counts, cupti, ranges, thread_id, waits};
+use crate::{batch, counts, cupti, operators, ranges, thread_id, waits};
 
 /// Effect of a function of the driver.
 #[derive(Copy, Clone, PartialEq, Eq)]
@@ -92,6 +92,10 @@ struct Note {
     func: AtomicU64,
     /// Address of the name of the thread's range of NVTX; 0: none.
     range: AtomicU64,
+    /// Address of the name of the thread's operator of PyTorch; 0: none.
+    operator: AtomicU64,
+    /// The forward operator that the work belongs to; 0: none.
+    forward: AtomicU64,
     /// Bits of what is known of it.
     state: AtomicU32,
 }
@@ -135,6 +139,7 @@ pub(crate) fn entered(number: u32, call: &CallbackData) {
     let Some(note) = at(correlation).filter(|_| !OTHERS.contains(&class)) else { return };
     let tid = thread_id::current();
     let range = ranges::current(tid);
+    let (operator, forward) = operators::current();
     // The time of one launch must not be taken for that of another.
     note.who.store(0, Release);
     if note.state.swap(0, AcqRel) & (COUNTED | RECORDED) == COUNTED {
@@ -144,6 +149,8 @@ pub(crate) fn entered(number: u32, call: &CallbackData) {
     note.time.store(launch, Release);
     note.func.store(func, Release);
     note.range.store(range, Release);
+    note.operator.store(operator, Release);
+    note.forward.store(forward, Release);
     note.who.store(u64::from(tid) << 32 | u64::from(correlation), Release);
     if PASSES_ON.load(Relaxed) {
         batch::at_once(
@@ -155,6 +162,8 @@ pub(crate) fn entered(number: u32, call: &CallbackData) {
                 tid,
                 func,
                 range,
+                operator,
+                forward,
                 corr: correlation.into(),
                 ..Record::default()
             },
@@ -204,8 +213,10 @@ pub(crate) fn add(kind: Kind, record: &mut Record) {
     let Some(note) = at(correlation).filter(|_| correlation != 0) else { return };
     let who = note.who.load(Acquire);
     let (time, func, range) = (note.time.load(Acquire), note.func.load(Acquire), note.range.load(Acquire));
+    let (operator, forward) = (note.operator.load(Acquire), note.forward.load(Acquire));
     if who as u32 == correlation && note.who.load(Acquire) == who {
         (record.launch, record.func, record.range, record.tid) = (time, func, range, (who >> 32) as u32);
+        (record.operator, record.forward) = (operator, forward);
         let before = note.state.fetch_or(RECORDED, AcqRel);
         if before & (COUNTED | RECORDED) == COUNTED {
             counts::recorded(if before & OF_GRAPH == 0 { LaunchKind::Kernel } else { LaunchKind::Graph });

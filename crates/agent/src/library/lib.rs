@@ -1,7 +1,7 @@
 //! The library that is loaded into a traced process. It collects the records of CUPTI (NVIDIA's library for tools), which it finds in
 //! the process or at a path from the tracer, and passes them in batches to empty functions, on which the tracer has probes.
 //!
-//! Ranges of NVTX come by functions of their own ([`ranges`]).
+//! Ranges of NVTX and operators of PyTorch come by functions of their own ([`ranges`], [`operators`]).
 //!
 //! There are two ways in: the driver loads the library by `CUDA_INJECTION64_PATH` and calls [`InitializeInjection`]; or a
 //! thread that the tracer has started by a call of the program loads it and calls [`cudatrace_attach`]. Both start one thread, which holds a socket to the tracer and ends when the tracer does.
@@ -36,10 +36,12 @@ mod idle;
 mod launches;
 mod leaving;
 mod names;
+mod operators;
 mod presence;
 mod ranges;
 mod sys;
 mod thread_id;
+mod threads;
 mod tracer;
 mod waiting;
 mod waits;

@@ -13,33 +13,25 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64};
 use crate::names::TextTable;
 use crate::record::{Kind, Record};
 use crate::sys::{self, ReservedMemory};
+use crate::threads::{Stack, ThreadTable};
 use crate::{batch, thread_id};
 
 /// Size of a name with the zero byte that ends it; longer ones are cut.
 const NAME: usize = 64;
 /// Different names that are kept.
 const NAMES: usize = 1 << 13;
-/// Threads whose ranges are kept.
-const THREADS: usize = 1 << 12;
 /// Ranges in each other that are kept for a thread; deeper ones have no records.
 const DEPTH: usize = 32;
 /// Ranges that one thread starts and any thread ends, at a time; further ones have no records.
 const STARTED: usize = 1 << 12;
 /// Names of categories.
 const CATEGORIES: usize = 128;
-/// Places at which a thread is looked for.
+/// Places at which a started range is looked for.
 const TRIES: usize = 64;
 /// Libraries whose tables are cleared at the end.
 const TABLES: usize = 64;
 /// The name of ranges that had no room.
 const OTHERS: &[u8] = b"[other ranges]\0";
-
-/// The ranges of a thread.
-struct Thread {
-    /// Id of the thread, and below it the number of its ranges; 0: none. Without ranges another thread may take the place, as threads end.
-    state: AtomicU64,
-    ranges: [Place; DEPTH],
-}
 
 /// A range or a mark as the program describes it.
 #[derive(Copy, Clone, Default)]
@@ -117,11 +109,9 @@ enum Form {
     Mark = 2,
 }
 
-/// The bits of [`Thread::state`] that have the number of ranges.
-const DEPTH_BITS: u32 = 32;
-
 static NAMED: TextTable<NAME> = TextTable::of(NAMES);
-static THREADED: ReservedMemory<Thread> = ReservedMemory::of(THREADS);
+/// By the ids of threads.
+static THREADED: ThreadTable<Place, DEPTH> = ThreadTable::new();
 static OPEN: ReservedMemory<OpenRange> = ReservedMemory::of(STARTED);
 static CATEGORIZED: [Category; CATEGORIES] =
     [const { Category { number: AtomicU64::new(0), domain: AtomicU64::new(0), name: AtomicU64::new(0) } };
@@ -247,10 +237,8 @@ fn set(get: GetTable, on: bool) -> bool {
 
 /// Address of the name of this thread's innermost range; 0: none.
 pub(crate) fn current(tid: u32) -> u64 {
-    match find(tid) {
-        Some((_, 0)) | None => 0,
-        Some((thread, depth)) => thread.ranges[(depth as usize).min(DEPTH) - 1].name.load(Relaxed),
-    }
+    let innermost = THREADED.find(tid.into()).and_then(|stack| stack.kept().last());
+    innermost.map_or(0, |range| range.name.load(Relaxed))
 }
 
 /// `nvtxEventAttributes_t`, as far as it is used.
@@ -398,38 +386,28 @@ extern "C" fn register_wide_text(_: Domain, text: *const u32) -> *const u8 {
 
 /// Begins a range of this thread; returns how many of its domain are around it.
 fn begin(range: Range) -> c_int {
-    let tid = thread_id::current();
-    let Some((thread, depth)) =
-        find(tid).and_then(|(thread, depth)| enter(thread, tid, depth)).or_else(|| take(tid))
-    else {
-        return 0;
-    };
-    if let Some(place) = thread.ranges.get(depth as usize) {
+    let Some(stack) = THREADED.push(thread_id::current().into()) else { return 0 };
+    let depth = stack.depth - 1;
+    if let Some(place) = stack.at(depth) {
         place.store(range, sys::now(sys::CLOCK_MONOTONIC));
     }
-    around(thread, depth, range.domain)
+    around(&stack, depth, range.domain)
 }
 
 /// Number of ranges of a domain below this depth; deeper ones than are kept are taken for this domain's.
-fn around(thread: &Thread, depth: u32, domain: u64) -> c_int {
-    let kept = (depth as usize).min(DEPTH);
-    let others = thread.ranges[..kept].iter().filter(|range| range.domain.load(Relaxed) != domain).count();
+fn around(stack: &Stack<Place, DEPTH>, depth: u32, domain: u64) -> c_int {
+    let below = &stack.kept()[..(depth as usize).min(DEPTH)];
+    let others = below.iter().filter(|range| range.domain.load(Relaxed) != domain).count();
     depth as c_int - others as c_int
-}
-
-/// Counts a range more, unless another thread has just taken the place.
-fn enter(thread: &'static Thread, tid: u32, depth: u32) -> Option<(&'static Thread, u32)> {
-    let change = thread.state.compare_exchange(state(tid, depth), state(tid, depth + 1), AcqRel, Relaxed);
-    change.is_ok().then_some((thread, depth))
 }
 
 /// Ends the innermost range of a domain of this thread; returns how many of the domain are around it, or -1 if there was none.
 fn finish(domain: Domain) -> c_int {
-    let tid = thread_id::current();
-    let Some((thread, depth @ 1..)) = find(tid) else { return -1 };
-    let (domain, depth) = (domain.addr() as u64, depth as usize);
-    if depth <= DEPTH {
-        let kept = &thread.ranges[..depth];
+    let stack = THREADED.find(thread_id::current().into()).filter(|stack| stack.depth > 0);
+    let Some(stack) = stack else { return -1 };
+    let domain = domain.addr() as u64;
+    if stack.depth as usize <= DEPTH {
+        let kept = stack.kept();
         let Some(at) = kept.iter().rposition(|range| range.domain.load(Relaxed) == domain) else { return -1 };
         let (range, start) = kept[at].load();
         // Ranges of other domains may have begun after it.
@@ -439,8 +417,8 @@ fn finish(domain: Domain) -> c_int {
         }
         pass_on(range, start, Form::Pushed);
     }
-    thread.state.store(state(tid, depth as u32 - 1), Release);
-    around(thread, depth as u32 - 1, domain)
+    stack.cut(stack.depth - 1);
+    around(&stack, stack.depth - 1, domain)
 }
 
 /// Starts a range that any thread may end; returns its id.
@@ -531,43 +509,6 @@ fn category_name(domain: u64, number: u32) -> u64 {
         category.number.load(Relaxed) == u64::from(number) + 1 && category.domain.load(Relaxed) == domain
     });
     ours.next().map_or(0, |category| category.name.load(Acquire))
-}
-
-fn state(tid: u32, depth: u32) -> u64 {
-    u64::from(tid) << DEPTH_BITS | u64::from(depth)
-}
-
-/// The places at which the ranges of a thread may be.
-fn places(tid: u32) -> impl Iterator<Item = &'static Thread> {
-    let first = THREADED.first();
-    let start = tid.wrapping_mul(0x9e37_79b1) as usize;
-    let count = if first.is_null() { 0 } else { TRIES };
-    // SAFETY: within the memory, whose zeros are valid.
-    (0..count).map(move |more| unsafe { &*first.add(start.wrapping_add(more) % THREADS) })
-}
-
-/// The ranges of a thread, and their number.
-fn find(tid: u32) -> Option<(&'static Thread, u32)> {
-    for thread in places(tid) {
-        match thread.state.load(Acquire) {
-            0 => return None,
-            known if (known >> DEPTH_BITS) as u32 == tid => return Some((thread, known as u32)),
-            _ => {}
-        }
-    }
-    None
-}
-
-/// Takes a place for the first range of a thread.
-fn take(tid: u32) -> Option<(&'static Thread, u32)> {
-    let mut places = places(tid);
-    places
-        .find(|thread| {
-            let before = thread.state.load(Acquire);
-            let has_ranges = before as u32 != 0;
-            !has_ranges && thread.state.compare_exchange(before, state(tid, 1), AcqRel, Acquire).is_ok()
-        })
-        .map(|thread| (thread, 0))
 }
 
 /// The kept name for a text that ends with zero; for null an empty one.
@@ -678,7 +619,7 @@ mod tests {
     #[test]
     fn threads_that_have_ended_leave_their_place_to_others() {
         assert!(NAMED.reserve() && THREADED.reserve());
-        for _ in 0..3 * THREADS {
+        for _ in 0..3 * crate::threads::THREADS {
             let in_range = || {
                 assert_eq!(push_text(c"short".as_ptr()), 0);
                 assert_ne!(current(thread_id::current()), 0);

@@ -26,17 +26,16 @@ pub(crate) fn current() -> u32 {
 
 /// The id of this thread where glibc stores it.
 fn stored() -> u32 {
-    let tid: u32;
-    // SAFETY: reads the thread's control block, which is larger in all C libraries for x86-64.
+    // SAFETY: the thread's control block is larger in all C libraries for x86-64.
+    unsafe { core::ptr::with_exposed_provenance::<u32>(control_block() + GLIBC_TID).read_volatile() }
+}
+
+/// Address of this thread's control block, which no other living thread of the process has.
+pub(crate) fn control_block() -> usize {
+    let block: usize;
+    // SAFETY: the block begins with words that all C libraries for x86-64 have there, the third one being its address.
     unsafe {
-        asm!(
-            "mov {block}, fs:[0x10]",
-            "mov {tid:e}, [{block} + {offset}]",
-            block = out(reg) _,
-            tid = out(reg) tid,
-            offset = const GLIBC_TID,
-            options(nostack, readonly, preserves_flags),
-        );
+        asm!("mov {}, fs:[0x10]", out(reg) block, options(nostack, readonly, preserves_flags));
     }
-    tid
+    block
 }

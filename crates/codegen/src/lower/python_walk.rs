@@ -46,8 +46,7 @@ impl Cx<'_> {
 
     /// Whether programs can find the state of their thread.
     fn walks_python(&self) -> bool {
-        let unwind = self.options.unwind;
-        unwind.is_some_and(|unwind| self.runs_in_process() || unwind.thread_base.is_some())
+        self.options.unwind.is_some() && (self.runs_in_process() || self.options.thread_base.is_some())
     }
 
     fn pythons_map(&mut self) -> MapRef {
@@ -165,9 +164,10 @@ impl Body<'_, '_> {
 
     /// Address of the thread's control block.
     fn thread_pointer(&mut self, walk: Walk, none: BlockId) -> VReg {
-        let Some(base) = self.cx.options.unwind.and_then(|unwind| unwind.thread_base) else {
+        if self.cx.runs_in_process() {
             return self.b().kfunc(python::THREAD_POINTER, &[]);
-        };
+        }
+        let base = self.cx.options.thread_base.unwrap_or_default();
         let task = self.b().call(Helper::GetCurrentTask, &[]);
         self.kernel_word(walk, task, base, none)
     }

@@ -245,6 +245,20 @@ pub(super) static ROWS: &[BuiltinSpec] = &[
         "gpu:kernel { @ns[nvtx] = sum(args.duration) }",
     ),
     variable(
+        |c, f| c.of_operators(f),
+        "torch_op",
+        "innermost operator of PyTorch that this thread executes, or at records of a GPU that of the launching call, string; empty without one",
+        Anywhere,
+        "gpu:kernel { @ns[torch_op] = sum(args.duration) } cuda:alloc { @bytes[torch_op] = sum(args.bytes) }",
+    ),
+    variable(
+        |c, f| c.of_operators(f),
+        "torch_backward",
+        "whether that is in PyTorch's backward pass, bool",
+        Anywhere,
+        "gpu:kernel { @ns[torch_op, torch_backward] = sum(args.duration) }",
+    ),
+    variable(
         |c, f| c.outermost(f),
         "outermost",
         "whether no traced call of this thread encloses this one, bool",
@@ -390,23 +404,23 @@ pub(super) static ROWS: &[BuiltinSpec] = &[
         variable(
             |c, f| c.core(Core::Stack, f),
             "pyline",
-            "file and line of Python that this thread executes; `own`: the innermost that is of no library",
+            "file and line of Python that this thread executes; `own`: the innermost that is of no library; `forward`: the same, for the backward pass of PyTorch that of the forward operator",
             Anywhere,
             "cuda:launch { @[pyline(own)] = count() }",
         ),
         1,
-        "pyline[([own])]",
+        "pyline[([own|forward])]",
     ),
     callable(
         variable(
             |c, f| c.core(Core::Stack, f),
             "pyfunc",
-            "function of Python that this thread executes; `own`: the innermost that is of no library",
+            "function of Python that this thread executes; `own`: the innermost that is of no library; `forward`: the same, for the backward pass of PyTorch that of the forward operator",
             Anywhere,
             "cuda:alloc { @[pyfunc] = sum(args.bytes) }",
         ),
         1,
-        "pyfunc[([own])]",
+        "pyfunc[([own|forward])]",
     ),
     callable(
         variable(
@@ -473,6 +487,14 @@ impl dyn Args + '_ {
     pub(crate) fn of_launch(&mut self, call: &Call, further: &str) -> Expr {
         let message = format!("`{}` is only available in `gpu:` probes {further}", call.name);
         self.error("E0211", call.span, message).help("a map carries a value from one probe to another");
+        unknown(call.span)
+    }
+
+    /// An operator of PyTorch where the expansion has not replaced it: in a clause of records that no call has launched, and in code that is
+    /// never reached.
+    pub(crate) fn of_operators(&mut self, call: &Call) -> Expr {
+        let message = format!("`{}` is not known here: the record belongs to no call", call.name);
+        self.error("E0211", call.span, message).help("`gpu:operator` and probes of functions have it");
         unknown(call.span)
     }
 

@@ -42,6 +42,9 @@ impl Checker<'_> {
         if name == "@record" {
             return expr(ExprKind::Builtin(Builtin::RecordAddress, Vec::new()), Type::U64, span);
         }
+        if name == "@thread_pointer" {
+            return expr(ExprKind::Builtin(Builtin::ThreadPointer, Vec::new()), Type::U64, span);
+        }
         if name == "@end_event" {
             return expr(ExprKind::Builtin(Builtin::EndEvent, Vec::new()), Type::U64, span);
         }

@@ -353,8 +353,13 @@ impl<'a> Checker<'a> {
         let [innermost, own] = modes;
         let is_own = |arg: &ast::Expr| matches!(&arg.kind, ast::ExprKind::Ident(word) if word == "own");
         if let Some(wrong) = args.iter().find(|arg| !is_own(arg)) {
-            let error = self.error("E0210", wrong.span, format!("`{name}` has no such frame"));
-            error.help(format!(
+            // At records of a GPU it was replaced.
+            let is_forward = matches!(&wrong.kind, ast::ExprKind::Ident(word) if word == "forward");
+            let message = match is_forward {
+                true => format!("`{name}(forward)` is only available at work of a GPU, such as `gpu:kernel`"),
+                false => format!("`{name}` has no such frame"),
+            };
+            self.error("E0210", wrong.span, message).help(format!(
                 "`{name}` is the innermost frame, `{name}(own)` the innermost one of no library"
             ));
         }

@@ -12,16 +12,16 @@
 
 use std::fmt::Write;
 
-use cuda::gpu::{Argument, KINDS, LAUNCH, MEMBERS, Member, RecordKind};
+use cuda::gpu::{Argument, FORWARD, KINDS, LAUNCH, MEMBERS, Member, OPERATOR, OPERATOR_TABLE, RecordKind};
 
-use wire::manifest::{GPU_LAUNCHES, GPU_RANGES};
+use wire::manifest::{GPU_LAUNCHES, GPU_OPERATORS, GPU_RANGES};
 
 use crate::diagnostics::Diagnostics;
 use crate::diagnostics::wording::listed;
 use crate::expand::const_eval;
 use crate::expand::template::{
-    ArgsUse, ArgsUses, RenameVariables, SetSpan, added, body_of, complete_span, expression, is_span,
-    no_argument, used_arguments,
+    ArgsUse, ArgsUses, RenameVariables, SetSpan, added, body_of, complete_span, expression, hide_calls,
+    is_span, no_argument, used_arguments,
 };
 use crate::source::span::{Span, WithSpan};
 use crate::syntax::ast::{Clause, Expr, ExprKind, Item, ProbeSpec, Script, SpecPart, Stmt, StmtKind};
@@ -35,11 +35,18 @@ pub const PROVIDER: &str = "gpu";
 /// Suffix of the variable with the record, which scripts cannot name.
 const HIDDEN: &str = "gpu";
 
+/// Kinds that no pattern matches: those that scripts cannot name, and the operators of PyTorch, each of which would be slower.
+const BY_NAME_ALONE: [&str; 4] = [LAUNCH.name, FORWARD.name, OPERATOR_TABLE.name, OPERATOR_KIND];
+
 /// The kinds of records of an attach point; none for other attach points, and invalid ones.
 pub fn kinds_of(spec: &ProbeSpec) -> Vec<&'static RecordKind> {
     match pattern_of(spec) {
-        Some(pattern) if pattern == LAUNCH.name => vec![&LAUNCH],
-        Some(pattern) => KINDS.iter().filter(|kind| glob(pattern, kind.name)).collect(),
+        Some(pattern) if BY_NAME_ALONE.contains(&pattern) => RecordKind::of(pattern).into_iter().collect(),
+        Some(pattern) => {
+            let matches =
+                |kind: &&RecordKind| !BY_NAME_ALONE.contains(&kind.name) && glob(pattern, kind.name);
+            KINDS.iter().filter(matches).collect()
+        }
         None => Vec::new(),
     }
 }
@@ -74,7 +81,7 @@ pub(crate) fn expand(script: &mut Script, diags: &mut Diagnostics) {
 struct Expansion<'d> {
     /// Parts of records that bodies read.
     declared: Vec<Part>,
-    /// Data of the launching call that bodies read: [`GPU_LAUNCHES`] and [`GPU_RANGES`].
+    /// Data of the launching call that bodies read: [`GPU_LAUNCHES`], [`GPU_RANGES`] and [`GPU_OPERATORS`].
     joins: u32,
     diags: &'d mut Diagnostics,
 }
@@ -128,13 +135,17 @@ impl Expansion<'_> {
         let never = own.predicate.clone().filter(|condition| const_eval::truth(condition) == Some(false));
         let used = used_members(&own);
         let reads = |name: &&str| used.iter().any(|member| MEMBERS[*member].name == *name);
-        // A range has its own name, and no launch.
-        let is_range = kind.name == RANGE;
-        if !is_range && OF_LAUNCH.iter().any(reads) || kind.name == LAUNCH.name {
+        // Records that threads of the program pass on themselves have a name, and no launch.
+        let is_launch = kind.name == LAUNCH.name;
+        if is_launch || !kind.is_at_once() && OF_LAUNCH.iter().any(reads) {
             self.joins |= GPU_LAUNCHES;
         }
-        if is_range || reads(&RANGE) {
+        if kind.name == RANGE || reads(&RANGE) {
             self.joins |= GPU_RANGES;
+        }
+        let is_of_operators = [OPERATOR_KIND, FORWARD.name, OPERATOR_TABLE.name].contains(&kind.name);
+        if is_of_operators || OF_OPERATOR.iter().any(reads) {
+            self.joins |= GPU_OPERATORS;
         }
         let part = Part::of(&used);
         let (name, span, mut body) = (own.name.clone(), own.span, own.body.clone());
@@ -207,7 +218,13 @@ impl Part {
 }
 
 /// Members that only records have whose launch was noted.
-const OF_LAUNCH: [&str; 4] = ["launch", "func", RANGE, "tid"];
+const OF_LAUNCH: [&str; 6] = ["launch", "func", RANGE, "tid", OF_OPERATOR[0], OF_OPERATOR[1]];
+/// Members with the operator of PyTorch around a launch, and with the forward operator that it belongs to.
+const OF_OPERATOR: [&str; 2] = ["operator", "forward"];
+/// Whether work belongs to a forward operator, which is only so in the backward pass.
+const IN_BACKWARD: &str = "$r.forward != 0";
+/// Kind of the records of operators.
+const OPERATOR_KIND: &str = "operator";
 /// Kind of the records of ranges of NVTX, and member with the range around a launch.
 const RANGE: &str = "range";
 
@@ -266,13 +283,18 @@ impl Replace<'_> {
     /// The value of a built-in that means the launching call; `None` for other expressions.
     fn of_launch(&self, e: &Expr) -> Option<Expr> {
         let ExprKind::Ident(name) = &e.kind else { return None };
-        self.kind.arg("corr")?;
+        let is_operator = self.kind.name == OPERATOR_KIND;
         let text = match name.as_str() {
+            "torch_op" if is_operator => OPERATOR,
+            "torch_backward" if is_operator => IN_BACKWARD,
+            _ if self.kind.arg("corr").is_none() => return None,
             "corr" => "$r.corr",
             // At the launch this is the thread: its own number, also in a container.
             "tid" if self.kind.name != LAUNCH.name => "$r.tid",
             "nvtx" => "$r.range == 0 ? \"\" : str((uint8 *)$r.range)",
             "func" => "$r.func == 0 ? \"\" : str((uint8 *)$r.func)",
+            "torch_op" => OPERATOR,
+            "torch_backward" => IN_BACKWARD,
             _ => return None,
         };
         Some(value(text, e.span))
@@ -289,18 +311,6 @@ impl Replace<'_> {
         hide_calls(&mut times);
         complete_span(e, value(&name, e.span), times);
     }
-}
-
-/// Replaces `__f(x)` by `@f(x)`, which scripts cannot call.
-fn hide_calls(e: &mut Expr) {
-    let mut rename = visit::Exprs(|e: &mut Expr| {
-        if let ExprKind::Call { name, .. } = &mut e.kind
-            && let Some(hidden) = name.node.strip_prefix("__")
-        {
-            name.node = format!("@{hidden}");
-        }
-    });
-    visit::expr(e, &mut rename);
 }
 
 /// A value of a record.

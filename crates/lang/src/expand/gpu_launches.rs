@@ -15,6 +15,19 @@
 //!
 //! The call's entry keeps its stack for the thread, and the launch in it, at which the id is known, gives it to the id. Runs before the
 //! operations and the records of GPUs are expanded.
+//!
+//! A frame with `forward` is that of the forward operator, for work of PyTorch's backward pass ([`super::operators`]):
+//!
+//! ```text
+//! gpu:kernel { @[pyline(forward)] = sum(args.duration) }
+//!
+//! gpu:__launch {
+//!     @__launch_pyline__forward[pid, corr] = @__launch_at_pyline__forward[tid];
+//!     if (args.forward != 0 && has_key(@__torch_pyline, (pid, args.forward))) {
+//!         @__launch_pyline__forward[pid, corr] = @__torch_pyline[pid, args.forward];
+//!     }
+//! }
+//! ```
 
 use std::collections::BTreeSet;
 
@@ -23,6 +36,7 @@ use cuda::gpu::{LAUNCH, LAUNCHING};
 use crate::expand::const_eval;
 use crate::expand::gpu::{PROVIDER, is_gpu, kinds_of};
 use crate::expand::operations::{self, OperationProbe};
+use crate::expand::operators::{OperatorUse, forward_frame};
 use crate::expand::shared_stacks::is_user_stack;
 use crate::expand::template::{added, expression};
 use crate::source::span::{Span, WithSpan};
@@ -41,6 +55,7 @@ pub(crate) fn expand(script: &mut Script) {
     let items = std::mem::take(&mut script.items);
     script.items = items.into_iter().flat_map(apart).collect();
     let (mut stacks, mut id_use, mut calls) = (Vec::new(), None, BTreeSet::new());
+    let mut operators = OperatorUse::default();
     for item in &mut script.items {
         let Item::Clause(clause) = item else { continue };
         if clause.probes.iter().all(launches) {
@@ -51,9 +66,13 @@ pub(crate) fn expand(script: &mut Script) {
         } else if clause.probes.iter().all(is_gpu) {
             read_stacks_of_launches(clause, &mut stacks);
         }
+        if !clause.probes.iter().any(is_gpu) {
+            operators.replace(clause);
+        }
     }
     script.items.extend(id_use.map(|span| id_of_thread(&calls, span)).into_iter().flatten());
-    script.items.extend(stacks.iter().flat_map(LaunchStack::clauses));
+    script.items.extend(stacks.iter().flat_map(|stack| stack.clauses(&mut operators)));
+    script.items.extend(operators.clauses());
 }
 
 /// Gives the attach points at records of a GPU a clause of their own.
@@ -138,15 +157,23 @@ struct LaunchStack {
 
 impl LaunchStack {
     /// The clauses and maps of a stack.
-    fn clauses(&self) -> Vec<Item> {
+    fn clauses(&self, operators: &mut OperatorUse) -> Vec<Item> {
         let LaunchStack { name, walk, calls } = self;
         let launch = LAUNCH.name;
         let calls = listed(&calls.iter().map(|call| start_of(call)).collect());
+        let frame = forward_frame(walk);
+        let kept = frame.map_or_else(|| print_expr(walk), |frame| format!("{frame}(own)"));
+        let in_backward = frame.map_or_else(String::new, |frame| {
+            let map = operators.map_of_frames(frame, walk.span);
+            format!(
+                "if (args.forward != 0 && has_key({map}, (pid, args.forward))) \
+                 {{ @__launch_{name}[pid, corr] = {map}[pid, args.forward]; }}"
+            )
+        });
         let text = format!(
             "let @__launch_at_{name} = lruhash({THREADS}); let @__launch_{name} = lruhash({RECORDS}); \
-             {calls} {{ @__launch_at_{name}[tid] = {}; }} \
-             {PROVIDER}:{launch} {{ @__launch_{name}[pid, corr] = @__launch_at_{name}[tid]; }}",
-            print_expr(walk),
+             {calls} {{ @__launch_at_{name}[tid] = {kept}; }} \
+             {PROVIDER}:{launch} {{ @__launch_{name}[pid, corr] = @__launch_at_{name}[tid]; {in_backward} }}",
         );
         added(&text, walk.span)
     }

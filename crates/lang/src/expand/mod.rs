@@ -19,6 +19,7 @@ pub mod key_labels;
 pub mod macros;
 pub mod map_prefix;
 pub mod operations;
+mod operators;
 pub mod options;
 mod prelude;
 pub mod shared_stacks;

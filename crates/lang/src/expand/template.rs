@@ -187,6 +187,18 @@ pub(crate) fn complete_span(e: &mut Expr, name: Expr, start: Expr) -> bool {
     lacks
 }
 
+/// Replaces `__f(x)` by `@f(x)`, which scripts cannot call.
+pub(super) fn hide_calls(e: &mut Expr) {
+    let mut rename = visit::Exprs(|e: &mut Expr| {
+        if let ExprKind::Call { name, .. } = &mut e.kind
+            && let Some(hidden) = name.node.strip_prefix("__")
+        {
+            name.node = format!("@{hidden}");
+        }
+    });
+    visit::expr(e, &mut rename);
+}
+
 /// Reports an argument that a probe does not have.
 pub(crate) fn no_argument(diags: &mut Diagnostics, probe: &str, name: &Name, known: &[&str]) {
     let help = match &did_you_mean(&similar(&name.node, known.iter().copied()))[..] {

@@ -146,6 +146,8 @@ pub enum Builtin {
     EndEvent,
     /// Address of the current record of a batch, uint64. Only in probes with [`Records`](crate::hir::Records).
     RecordAddress,
+    /// Address of the control block of the thread, uint64; 0 if it is not known.
+    ThreadPointer,
     /// `retval` of a function that returns a floating-point number: the low eight bytes of its register, uint64. Only in programs in the
     /// traced process.
     FloatResult,
@@ -192,6 +194,7 @@ impl Builtin {
             Builtin::BeginEvent => "begin_event",
             Builtin::EndEvent => "end_event",
             Builtin::RecordAddress => "record",
+            Builtin::ThreadPointer => "thread_pointer",
         }
     }
 }

@@ -57,9 +57,14 @@ impl AgentSocket {
     /// EPIPE if the process has ended; no descriptor is left.
     pub fn request(&mut self, wanted: RecordRequest, paths: &[PathBuf]) -> io::Result<()> {
         self.wanted = Some(wanted);
-        let RecordRequest { kinds, flush_ms, launches } = wanted;
-        let mut request =
-            Request { kinds: kinds.to_bits(), flush_ms, launches: launches.into(), paths: [0; PATHS] };
+        let RecordRequest { kinds, flush_ms, launches, operators } = wanted;
+        let mut request = Request {
+            kinds: kinds.to_bits(),
+            flush_ms,
+            launches: launches.into(),
+            operators: operators.into(),
+            paths: [0; PATHS],
+        };
         let mut used = 0;
         for path in paths {
             let bytes = path.as_os_str().as_encoded_bytes();
@@ -133,7 +138,12 @@ mod tests {
     fn any_packet_of_a_process_is_a_valid_report_or_an_error() {
         let seconds = std::env::var("CUDATRACE_FUZZ_SECONDS").ok().and_then(|text| text.parse().ok());
         let limit = Duration::from_secs(seconds.unwrap_or(2));
-        let wanted = RecordRequest { kinds: KindSet::of(Kind::Kernel), flush_ms: 100, launches: false };
+        let wanted = RecordRequest {
+            kinds: KindSet::of(Kind::Kernel),
+            flush_ms: 100,
+            launches: false,
+            operators: false,
+        };
         let (start, mut numbers) = (Instant::now(), Numbers(0x2545_f491_4f6c_dd1d));
         let mut random = move |below: u64| numbers.below(below);
         let (mut taken, mut total) = (0, 0u64);

@@ -4,7 +4,7 @@
 //! these bounds cannot be checked here.
 
 use agent::kind_set::KindSet;
-use agent::message::{Report, State};
+use agent::message::{Operators, Report, State};
 use agent::record::{KINDS, Kind};
 use thiserror::Error;
 
@@ -17,6 +17,8 @@ pub struct RecordRequest {
     pub flush_ms: u32,
     /// True for the time and the thread of launches.
     pub launches: bool,
+    /// True for the operators of PyTorch around them.
+    pub operators: bool,
 }
 
 /// Largest total: a record a nanosecond for three days. Sums of all processes stay far below 2^64.
@@ -42,6 +44,9 @@ pub enum ReportError {
     /// A result or a kind of CUPTI.
     #[error("number {0} for a result or a kind of CUPTI")]
     Enum(u32),
+    /// A state of operators that does not exist.
+    #[error("number {0} for operators")]
+    Operators(u32),
     /// Records of a kind that was not requested.
     #[error("records of kind {0}")]
     Kind(usize),
@@ -66,6 +71,9 @@ pub(super) fn check(
 ) -> Result<(), ReportError> {
     let state = state(report.state, last).ok_or(ReportError::State(report.state))?;
     check_cupti(report, last, state)?;
+    if report.operators > Operators::Refused as u32 {
+        return Err(ReportError::Operators(report.operators));
+    }
     let is_extra = |kind: &Kind| report.passed[*kind as usize] > 0 && !wanted.kinds.contains(*kind);
     if let Some(kind) = Kind::ALL.into_iter().find(is_extra) {
         return Err(ReportError::Kind(kind as usize));
@@ -120,7 +128,7 @@ mod tests {
     use super::*;
 
     const WANTED: RecordRequest =
-        RecordRequest { kinds: KindSet::of(Kind::Kernel), flush_ms: 100, launches: false };
+        RecordRequest { kinds: KindSet::of(Kind::Kernel), flush_ms: 100, launches: false, operators: false };
 
     fn passed(kernels: u64, copies: u64) -> [u64; KINDS] {
         std::array::from_fn(|kind| match kind {
@@ -160,6 +168,7 @@ mod tests {
             fault(Report { status: u32::MAX, ..last }),
             "number 4294967295 for a result or a kind of CUPTI"
         );
+        assert_eq!(fault(Report { operators: 4, ..last }), "number 4 for operators");
         assert_eq!(fault(Report { passed: passed(5, 1), ..last }), "records of kind 1");
         assert_eq!(fault(Report { passed: passed(4, 0), ..last }), "a total of 4 after 5");
         assert_eq!(fault(Report { dropped: 2, ..last }), "a total of 2 after 3");

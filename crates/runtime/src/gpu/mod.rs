@@ -10,7 +10,7 @@ mod connection;
 mod launch_counts;
 
 pub use agent::kind_set::KindSet;
-pub use agent::message::{MULTIPLE_SUBSCRIBERS, Report, State};
+pub use agent::message::{MULTIPLE_SUBSCRIBERS, Operators, Report, State};
 pub use agent::record::Kind;
 pub use agent_file::AgentFile;
 pub use agent_socket::{AgentSocket, ReceiveOutcome};
@@ -19,7 +19,11 @@ pub use connection::{Connection, Proof};
 pub use launch_counts::LaunchCounts;
 pub use native::load::Functions as LoaderFunctions;
 
-use wire::manifest::{GPU_LAUNCHES, GPU_RANGES};
+use wire::manifest::{GPU_LAUNCHES, GPU_OPERATORS, GPU_RANGES};
 
 // The compiler writes these bits into the manifest, and does not know the agent.
-const _: () = assert!(GPU_LAUNCHES == KindSet::LAUNCHES.to_bits() && GPU_RANGES == KindSet::RANGES.to_bits());
+const _: () = assert!(
+    GPU_LAUNCHES == KindSet::LAUNCHES.to_bits()
+        && GPU_RANGES == KindSet::RANGES.to_bits()
+        && GPU_OPERATORS == KindSet::OPERATORS.to_bits()
+);

@@ -250,6 +250,8 @@ mod tests {
         ("pcomm", "nor tasks"),
         ("corr", "only beside records of GPUs, which have scripts of their own"),
         ("nvtx", "only at records of GPUs"),
+        ("torch_op", "only at records of GPUs"),
+        ("torch_backward", "only at records of GPUs"),
         ("pyline", "worlds have no Python"),
         ("pyfunc", "worlds have no Python"),
         ("source_line", "worlds have no Python"),

@@ -211,6 +211,8 @@ impl Meaning<'_> {
             // The value of the address is arbitrary, but not zero.
             Builtin::Context => 1,
             Builtin::RecordAddress => run.record as i64,
+            // No world has operators, so nothing is looked up by it.
+            Builtin::ThreadPointer => 0,
             Builtin::Cpu => i64::from(moment.cpu),
             Builtin::Cpus => i64::from(self.cpus),
             Builtin::NumaNode => i64::from(moment.numa_node()),
