@@ -11,6 +11,9 @@ use std::sync::{Mutex, PoisonError};
 
 /// Held by what writes to the kernel's log, and by what reads it: all processes have the same one.
 static KERNEL_LOG: Mutex<()> = Mutex::new(());
+/// Held by runs whose stacks are compared, and by those with return probes in the kernel on the same libraries: their return addresses are
+/// in the way of stacks that programs in the process walk.
+static RETURNS: Mutex<()> = Mutex::new(());
 
 /// The names of the scripts that print a report.
 fn scripts() -> Vec<String> {
@@ -100,6 +103,7 @@ fn runs_of_a_workload_print_the_same_rows_in_the_same_order() {
     if !can_trace() {
         return;
     }
+    let _returns = RETURNS.lock().unwrap_or_else(PoisonError::into_inner);
     // The other scripts sort their rows by time, which varies.
     for script in
         ["doublefree", "errors", "graphs", "kernels", "memcpy", "memleak", "nccl", "oom", "silent", "streams"]
@@ -146,6 +150,7 @@ fn rows_of_scripts_fit_80_columns() {
         return;
     }
     let _log = KERNEL_LOG.lock().unwrap_or_else(PoisonError::into_inner);
+    let _returns = RETURNS.lock().unwrap_or_else(PoisonError::into_inner);
     let (command, with_gpu) = of_several_gpus();
     let of_several = with_gpu.map(|words| {
         let output = tempfile::NamedTempFile::new().unwrap();

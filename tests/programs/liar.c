@@ -22,8 +22,8 @@
 
 struct address { uint32_t pid, length; char name[NAME]; unsigned char secret[16]; };
 struct report {
-    uint32_t state, status, version, kind, had_context, unused;
-    uint64_t passed[9], dropped, refused, without_time, clock_steps, missed;
+    uint32_t state, status, version, kind, had_context, operators;
+    uint64_t passed[12], dropped, refused, without_time, clock_steps, missed;
     char holder[32];
 };
 
