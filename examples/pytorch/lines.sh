@@ -30,15 +30,10 @@ echo "== stacks"
 "$tracer" -e 'cuda:launch { @[ustack(60)] = count() } END { print(@, 1); clear(@) }' -- "$python" "$here/lines.py" 5 2>&1 | tail -70
 
 echo "== price"
-price() { echo "$1: $("${@:2}" "$python" "$here/lines.py" 40 2>/dev/null | grep best)"; }
-for round in 1 2; do
-    price nothing env
-    for engine in "" --in-process; do
-        price "count $engine" "$tracer" $engine -q -e 'cuda:launch { @ = count() }' --
-        price "pyline $engine" "$tracer" $engine -q -e 'cuda:launch { @[pyline] = count() }' --
-        price "pyline(own) $engine" "$tracer" $engine -q -e 'cuda:launch { @[pyline(own)] = count() }' --
-        price "ustack(python) $engine" "$tracer" $engine -q -e 'cuda:launch { @[ustack(python)] = count() }' --
-        price "ustack(native) $engine" "$tracer" $engine -q -e 'cuda:launch { @[ustack(native)] = count() }' --
-        price "ustack $engine" "$tracer" $engine -q -e 'cuda:launch { @[ustack] = count() }' --
-    done
-done
+. "$here/price.sh"
+prices 'cuda:launch { @ = count() }' \
+    'cuda:launch { @[pyline] = count() }' \
+    'cuda:launch { @[pyline(own)] = count() }' \
+    'cuda:launch { @[ustack(python)] = count() }' \
+    'cuda:launch { @[ustack(native)] = count() }' \
+    'cuda:launch { @[ustack] = count() }'

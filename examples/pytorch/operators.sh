@@ -26,17 +26,12 @@ done
 "$tracer" -e 'cuda:alloc { @[torch_op, pyline(forward)] = sum(args.bytes) } END { print(@, 8); clear(@) }' -- "$python" "$here/lines.py" 5 2>&1 | cut -c1-150
 
 echo "== price"
-price() { echo "$1: $("${@:2}" "$python" "$here/lines.py" 40 2>/dev/null | grep best)"; }
-for round in 1 2; do
-    price nothing env
-    for engine in "" --in-process; do
-        price "gpu:kernel $engine" "$tracer" $engine -q -e 'gpu:kernel { @ = count() }' --
-        price "torch_op $engine" "$tracer" $engine -q -e 'gpu:kernel { @[torch_op] = count() }' --
-        price "pyline(own) $engine" "$tracer" $engine -q -e 'gpu:kernel { @[pyline(own)] = count() }' --
-        price "pyline(forward) $engine" "$tracer" $engine -q -e 'gpu:kernel { @[pyline(forward)] = count() }' --
-        price "gpu:operator $engine" "$tracer" $engine -q -e 'gpu:operator { @[args.name] = count() }' --
-    done
-done
+. "$here/price.sh"
+prices 'gpu:kernel { @ = count() }' \
+    'gpu:kernel { @[torch_op] = count() }' \
+    'gpu:kernel { @[pyline(own)] = count() }' \
+    'gpu:kernel { @[pyline(forward)] = count() }' \
+    'gpu:operator { @[args.name] = count() }'
 
 echo "== killed"
 mkfifo input

@@ -490,9 +490,8 @@ impl<'a> Agents<'a> {
     /// Asks an agent for records. That of a process that has ended needs not be asked.
     fn ask(&self, socket: &mut AgentSocket) -> io::Result<()> {
         // The cause of idle time depends on the launch after it.
-        let launches = self.kinds.includes(KindSet::LAUNCHES) || self.kinds.contains(Kind::Idle);
-        let operators = self.kinds.includes(KindSet::OPERATORS);
-        let wanted = RecordRequest { kinds: self.kinds.kinds(), flush_ms: FLUSH_MS, launches, operators };
+        let launches = if self.kinds.contains(Kind::Idle) { KindSet::LAUNCHES } else { KindSet::EMPTY };
+        let wanted = RecordRequest { kinds: self.kinds.union(launches), flush_ms: FLUSH_MS };
         match socket.request(wanted, &cupti::paths(socket.pid(), &self.named_cupti)) {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
             asked => asked,

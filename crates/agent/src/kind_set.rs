@@ -9,11 +9,11 @@ pub struct KindSet(u32);
 impl KindSet {
     /// No kind.
     pub const EMPTY: KindSet = KindSet(0);
-    /// The records need the time and the thread of the call that launched the work.
+    /// The records need the time and the thread of the call that launched the work, which costs a callback at each.
     pub const LAUNCHES: KindSet = KindSet(1 << 31);
     /// The records need the range of NVTX around that call.
     pub const RANGES: KindSet = KindSet(1 << 30);
-    /// The records need the operator of PyTorch around that call.
+    /// The records need the operator of PyTorch around that call, which costs a callback at each operator.
     pub const OPERATORS: KindSet = KindSet(1 << 29);
     /// All that is no kind.
     const JOINS: KindSet = KindSet::LAUNCHES.union(KindSet::RANGES).union(KindSet::OPERATORS);

@@ -17,20 +17,16 @@ pub struct Hello {
 }
 
 /// Largest size of the list of paths in a [`Request`].
-pub const PATHS: usize = 3876;
+pub const PATHS: usize = 3884;
 
 /// Request of the tracer for records.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Request {
-    /// Kinds of records: the bits of a [`crate::kind_set::KindSet`].
+    /// Kinds of records and what they need: the bits of a [`crate::kind_set::KindSet`].
     pub kinds: u32,
     /// Milliseconds between two flushes of CUPTI's buffers.
     pub flush_ms: u32,
-    /// 1: records have the time and the thread of their launch, which costs a callback at each.
-    pub launches: u32,
-    /// 1: records have the operator of PyTorch around their launch, which costs a callback at each operator.
-    pub operators: u32,
     /// Paths of CUPTI for a process that has not loaded it, the best one first; each ends with zero.
     pub paths: [u8; PATHS],
 }

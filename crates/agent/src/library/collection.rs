@@ -48,8 +48,6 @@ struct Collection {
     kinds: KindSet,
     /// Which calls are noted, if any.
     noted: Option<CallFilter>,
-    /// Whether operators of PyTorch are wanted.
-    wants_operators: bool,
     flush_ms: c_int,
     report: Report,
 }
@@ -69,7 +67,6 @@ pub(crate) fn start(socket: Descriptor, hello: &Hello) -> c_int {
         cupti: None,
         kinds: KindSet::EMPTY,
         noted: None,
-        wants_operators: false,
         flush_ms: 0,
         report: Report::default(),
     };
@@ -231,7 +228,7 @@ impl Collection {
         }
         go_on()?;
         let counts = self.collects(Kind::Kernel) || self.collects(Kind::Idle);
-        let (others, syncs) = (request.launches != 0, self.collects(Kind::Sync));
+        let (others, syncs) = (requested.includes(KindSet::LAUNCHES), self.collects(Kind::Sync));
         let noted =
             CallFilter { others, waits: others && syncs, causes: self.collects(Kind::Idle) && !syncs };
         if (others || counts) && launches::create(self.collects(Kind::Launch), noted) {
@@ -244,21 +241,20 @@ impl Collection {
         if self.collects(Kind::Range) {
             ranges::record();
         }
-        self.wants_operators = request.operators != 0;
-        self.look_for_operators();
+        if requested.includes(KindSet::OPERATORS) {
+            self.look_for_operators();
+        }
         Ok(())
     }
 
     /// Lets PyTorch call back, if the process has loaded it meanwhile.
     fn look_for_operators(&mut self) {
-        if !self.wants_operators || presence::exits() {
+        if presence::exits() {
             return;
         }
-        let passed =
+        let probed =
             ProbedEvents { records: self.collects(Kind::Operator), forward: self.collects(Kind::Forward) };
-        let found = operators::hook(passed);
-        self.wants_operators = found == Operators::NoPyTorch;
-        self.report.operators = found as u32;
+        self.report.operators = operators::hook(probed) as u32;
     }
 
     /// Subscribes to CUPTI. A collection before this one may not have ended yet.
@@ -302,10 +298,12 @@ impl Collection {
         while !is_over {
             is_over = self.socket.wait(self.flush_ms);
             rounds = rounds.wrapping_add(1);
-            if rounds.is_multiple_of(ROUNDS_OF_A_LOOK) && self.wants_operators && !is_over {
-                // The loader's lock, and that of PyTorch's callbacks.
-                let no_forks = NoForks::try_begin();
-                no_forks.iter().for_each(|_| self.look_for_operators());
+            let is_due = self.report.operators == Operators::NoPyTorch as u32
+                && rounds.is_multiple_of(ROUNDS_OF_A_LOOK)
+                && !is_over;
+            // Locks are taken: the loader's, and that of PyTorch's callbacks.
+            if is_due && let Some(_no_forks) = NoForks::try_begin() {
+                self.look_for_operators();
             }
             let asked = leaving::asked();
             if is_over {

@@ -85,7 +85,6 @@ const _: () = assert!(
 );
 
 /// An operator that has not ended.
-#[derive(Default)]
 struct Place {
     /// Address of PyTorch's [`RecordFunction`].
     of: AtomicUsize,
@@ -99,7 +98,6 @@ struct Place {
     start: AtomicU64,
 }
 
-static NAMED: TextTable<NAME> = TextTable::of(NAMES);
 /// A place of the table that programs read: see [`operator_table`].
 #[repr(C)]
 struct Current {
@@ -116,6 +114,7 @@ const _: () = {
     assert!(core::mem::offset_of!(Current, forward) as u64 == operator_table::FORWARD);
 };
 
+static NAMED: TextTable<NAME> = TextTable::of(NAMES);
 static CURRENT: ReservedMemory<Current> = ReservedMemory::of(THREADS);
 /// By the addresses of control blocks.
 static THREADED: ThreadTable<Place, DEPTH> = ThreadTable::new();
@@ -140,7 +139,7 @@ pub(crate) struct ProbedEvents {
 }
 
 /// Lets PyTorch call back, if the process has loaded it.
-pub(crate) fn hook(passed: ProbedEvents) -> Operators {
+pub(crate) fn hook(probed: ProbedEvents) -> Operators {
     // SAFETY: names that end with zero.
     let library = unsafe { sys::dlopen(LIBRARY.as_ptr(), sys::RTLD_LAZY | sys::RTLD_NOLOAD) };
     if library.is_null() {
@@ -161,8 +160,8 @@ pub(crate) fn hook(passed: ProbedEvents) -> Operators {
         return Operators::Refused;
     }
     functions.iter().for_each(|(place, found)| place.store(*found, Release));
-    HAVE_RECORDS.store(passed.records, Release);
-    PASSES_ON.store(passed.forward, Release);
+    HAVE_RECORDS.store(probed.records, Release);
+    PASSES_ON.store(probed.forward, Release);
     batch::at_once(Kind::OperatorTable, &Record { corr: CURRENT.first().addr() as u64, ..Record::default() });
     let callback = Callback {
         start: begins,

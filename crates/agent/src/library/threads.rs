@@ -16,7 +16,6 @@ const DEPTH_BITS: u32 = 20;
 const DEEPEST: u32 = (1 << DEPTH_BITS) - 1;
 
 /// A thread with the innermost `KEPT` of its values. Zeros are a valid value.
-#[repr(C)]
 pub(crate) struct Thread<T, const KEPT: usize> {
     /// Number of the thread, and below it the depth; 0: none. At depth 0 another thread may take the place, as threads end.
     state: AtomicU64,

@@ -117,8 +117,7 @@ impl Descriptor {
 
     /// The tracer's request, and its memory for counters; `None` if it has ended.
     pub(crate) fn receive(self) -> Option<(Request, Option<Descriptor>)> {
-        let mut request =
-            Request { kinds: 0, flush_ms: 0, launches: 0, operators: 0, paths: [0; crate::message::PATHS] };
+        let mut request = Request { kinds: 0, flush_ms: 0, paths: [0; crate::message::PATHS] };
         let size = size_of::<Request>();
         let mut part = sys::Part { bytes: (&raw mut request).cast(), length: size };
         let mut passed = sys::PassedDescriptor::none();

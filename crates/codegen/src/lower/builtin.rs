@@ -55,7 +55,7 @@ pub(super) trait Builtins: Operations {
                 0.into()
             }
             Builtin::RecordAddress => self.record_address().into(),
-            Builtin::ThreadPointer => self.thread_pointer(),
+            Builtin::ThreadPointer => self.thread_pointer().into(),
             Builtin::FloatResult => self.vector(0).into(),
             Builtin::Comm
             | Builtin::Program
@@ -88,18 +88,21 @@ pub(super) trait Builtins: Operations {
     }
 
     /// Address of the control block of this thread; 0 if it is not known.
-    fn thread_pointer(&mut self) -> Operand {
+    fn thread_pointer(&mut self) -> VReg {
         if self.options().in_process() {
-            return self.b().kfunc(wire::python::THREAD_POINTER, &[]).into();
+            return self.b().kfunc(wire::python::THREAD_POINTER, &[]);
         }
-        let Some(base) = self.options().thread_base else { return 0.into() };
+        let Some(base) = self.options().thread_base else { return self.b().copy(0) };
+        let mark = self.mark();
         let place = self.temp(8);
         self.store(place, Width::B64, 0);
         let task = self.b().call(Helper::GetCurrentTask, &[]);
         let at = self.b().bin(Bin::Add, task, i64::from(base));
         let to = self.pointer(place);
         self.b().call_void(Helper::ProbeReadKernel, &[to.into(), 8.into(), at.into()]);
-        self.load(place, Width::B64, false).into()
+        let pointer = self.load(place, Width::B64, false);
+        self.release(mark);
+        pointer
     }
 
     fn high_word(&mut self, pair: impl FnOnce(&mut Self) -> VReg) -> Operand {

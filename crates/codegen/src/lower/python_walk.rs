@@ -13,6 +13,7 @@
 //! (`src/symbolize`).
 
 use super::body::Body;
+use super::builtin::Builtins;
 use super::module::{BPF_MAP_TYPE_HASH, Cx};
 use super::operations::Operations;
 use super::place::Place;
@@ -162,19 +163,9 @@ impl Body<'_, '_> {
         layout
     }
 
-    /// Address of the thread's control block.
-    fn thread_pointer(&mut self, walk: Walk, none: BlockId) -> VReg {
-        if self.cx.runs_in_process() {
-            return self.b().kfunc(python::THREAD_POINTER, &[]);
-        }
-        let base = self.cx.options.thread_base.unwrap_or_default();
-        let task = self.b().call(Helper::GetCurrentTask, &[]);
-        self.kernel_word(walk, task, base, none)
-    }
-
     /// The state of this thread, which says itself that it is; jumps to `none` if the thread has none.
     fn thread_state(&mut self, walk: Walk, layout: VReg, none: BlockId) -> VReg {
-        let base = self.thread_pointer(walk, none);
+        let base = self.thread_pointer();
         self.go_on_unless(Cmp::Eq, base, 0, none);
         let found = self.b().block();
         let state = self.b().copy(0);

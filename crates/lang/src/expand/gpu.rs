@@ -283,18 +283,17 @@ impl Replace<'_> {
     /// The value of a built-in that means the launching call; `None` for other expressions.
     fn of_launch(&self, e: &Expr) -> Option<Expr> {
         let ExprKind::Ident(name) = &e.kind else { return None };
-        let is_operator = self.kind.name == OPERATOR_KIND;
+        let has_launch = self.kind.arg("corr").is_some();
+        let has_operator = has_launch || self.kind.name == OPERATOR_KIND;
         let text = match name.as_str() {
-            "torch_op" if is_operator => OPERATOR,
-            "torch_backward" if is_operator => IN_BACKWARD,
-            _ if self.kind.arg("corr").is_none() => return None,
+            "torch_op" if has_operator => OPERATOR,
+            "torch_backward" if has_operator => IN_BACKWARD,
+            _ if !has_launch => return None,
             "corr" => "$r.corr",
             // At the launch this is the thread: its own number, also in a container.
             "tid" if self.kind.name != LAUNCH.name => "$r.tid",
             "nvtx" => "$r.range == 0 ? \"\" : str((uint8 *)$r.range)",
             "func" => "$r.func == 0 ? \"\" : str((uint8 *)$r.func)",
-            "torch_op" => OPERATOR,
-            "torch_backward" => IN_BACKWARD,
             _ => return None,
         };
         Some(value(text, e.span))

@@ -57,14 +57,8 @@ impl AgentSocket {
     /// EPIPE if the process has ended; no descriptor is left.
     pub fn request(&mut self, wanted: RecordRequest, paths: &[PathBuf]) -> io::Result<()> {
         self.wanted = Some(wanted);
-        let RecordRequest { kinds, flush_ms, launches, operators } = wanted;
-        let mut request = Request {
-            kinds: kinds.to_bits(),
-            flush_ms,
-            launches: launches.into(),
-            operators: operators.into(),
-            paths: [0; PATHS],
-        };
+        let RecordRequest { kinds, flush_ms } = wanted;
+        let mut request = Request { kinds: kinds.to_bits(), flush_ms, paths: [0; PATHS] };
         let mut used = 0;
         for path in paths {
             let bytes = path.as_os_str().as_encoded_bytes();
@@ -138,12 +132,7 @@ mod tests {
     fn any_packet_of_a_process_is_a_valid_report_or_an_error() {
         let seconds = std::env::var("CUDATRACE_FUZZ_SECONDS").ok().and_then(|text| text.parse().ok());
         let limit = Duration::from_secs(seconds.unwrap_or(2));
-        let wanted = RecordRequest {
-            kinds: KindSet::of(Kind::Kernel),
-            flush_ms: 100,
-            launches: false,
-            operators: false,
-        };
+        let wanted = RecordRequest { kinds: KindSet::of(Kind::Kernel), flush_ms: 100 };
         let (start, mut numbers) = (Instant::now(), Numbers(0x2545_f491_4f6c_dd1d));
         let mut random = move |below: u64| numbers.below(below);
         let (mut taken, mut total) = (0, 0u64);

@@ -11,14 +11,10 @@ use thiserror::Error;
 /// Request to an agent for records.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct RecordRequest {
-    /// Kinds of records.
+    /// Kinds of records, and what they need.
     pub kinds: KindSet,
     /// Milliseconds between two batches.
     pub flush_ms: u32,
-    /// True for the time and the thread of launches.
-    pub launches: bool,
-    /// True for the operators of PyTorch around them.
-    pub operators: bool,
 }
 
 /// Largest total: a record a nanosecond for three days. Sums of all processes stay far below 2^64.
@@ -127,8 +123,7 @@ fn totals(report: &Report) -> [u64; TOTALS] {
 mod tests {
     use super::*;
 
-    const WANTED: RecordRequest =
-        RecordRequest { kinds: KindSet::of(Kind::Kernel), flush_ms: 100, launches: false, operators: false };
+    const WANTED: RecordRequest = RecordRequest { kinds: KindSet::of(Kind::Kernel), flush_ms: 100 };
 
     fn passed(kernels: u64, copies: u64) -> [u64; KINDS] {
         std::array::from_fn(|kind| match kind {

@@ -47,17 +47,13 @@ impl StopSignals {
         // A blocked signal waits for its reader even if it is ignored. Started programs still ignore it.
         let is_read =
             |signal: &i32| (*signal == libc::SIGINT || !is_ignored(*signal)) && !left.contains(signal);
-        // SAFETY: all zero is an empty set; the calls take pointers to live values.
-        let (set, arrive) = unsafe {
-            let mut set: libc::sigset_t = std::mem::zeroed();
-            libc::sigemptyset(&mut set);
-            for signal in SIGNALS.into_iter().filter(is_read) {
-                libc::sigaddset(&mut set, signal);
-            }
+        let mut set = set_of(SIGNALS.into_iter().filter(is_read));
+        // SAFETY: the calls take pointers to live values.
+        unsafe {
             libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
             blocked.inspect(|signal| _ = libc::sigdelset(&mut set, *signal));
-            (set, sys::owned(libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK).into())?)
-        };
+        }
+        let arrive = descriptor_of(&set)?;
         let (arrived, writer) = io::pipe()?;
         // The thread must have started before this process forks.
         let (begin, begun) = mpsc::channel();
@@ -105,14 +101,7 @@ pub struct BlockedSignal(OwnedFd);
 impl BlockedSignal {
     /// Does not block it.
     pub fn new(signal: i32) -> io::Result<BlockedSignal> {
-        // SAFETY: all zero is an empty set; the calls take pointers to live values.
-        let fd = unsafe {
-            let mut set: libc::sigset_t = std::mem::zeroed();
-            libc::sigemptyset(&mut set);
-            libc::sigaddset(&mut set, signal);
-            libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)
-        };
-        sys::owned(fd.into()).map(BlockedSignal)
+        descriptor_of(&set_of([signal])).map(BlockedSignal)
     }
 
     /// The descriptor.
@@ -153,6 +142,24 @@ fn listen(arrive: &OwnedFd, set: &libc::sigset_t, mut writer: PipeWriter, is_ope
     loop {
         std::thread::park();
     }
+}
+
+fn set_of(signals: impl IntoIterator<Item = i32>) -> libc::sigset_t {
+    // SAFETY: all zero is an empty set; the calls take pointers to live values.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        for signal in signals {
+            libc::sigaddset(&mut set, signal);
+        }
+        set
+    }
+}
+
+/// A signalfd for signals that are blocked.
+fn descriptor_of(set: &libc::sigset_t) -> io::Result<OwnedFd> {
+    // SAFETY: the call takes a pointer to a live value.
+    sys::owned(unsafe { libc::signalfd(-1, set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) }.into())
 }
 
 /// Reads a signal from a signalfd.
