@@ -231,10 +231,14 @@ fn expressions_are_worth_what_c_makes_of_them() {
     }
     let path = folder.path().join("values.ct");
     std::fs::write(&path, &script).expect("written");
-    let output = cudatrace().arg("-q").arg(&path).arg("--").arg(&program).output().expect("cudatrace starts");
-    let text = stdout(&output);
-    let of = |mark: &str| text.lines().filter_map(|line| line.strip_prefix(mark)).collect::<BTreeSet<_>>();
-    let (traced, computed) = (of("T "), of("C "));
+    // In a file of its own: the program writes in blocks, which end within lines.
+    let to = folder.path().join("traced");
+    let mut command = cudatrace();
+    command.args(["-q", "-o"]).arg(&to).arg(&path).arg("--").arg(&program);
+    let output = command.output().expect("cudatrace starts");
+    let (text, of_tracer) = (stdout(&output), std::fs::read_to_string(&to).expect("written"));
+    let computed: BTreeSet<&str> = text.lines().filter_map(|line| line.strip_prefix("C ")).collect();
+    let traced: BTreeSet<&str> = of_tracer.lines().filter_map(|line| line.strip_prefix("T ")).collect();
     assert_eq!(computed.len(), 6 * EXPRESSIONS, "{}", stderr(&output));
     let wrong: Vec<&&str> = computed.difference(&traced).collect();
     let shown = wrong.iter().take(5).map(|line| {
