@@ -45,6 +45,7 @@ pub const SCRIPTS: &[BundledScript] = scripts![
     "oom",
     "pipeline",
     "silent",
+    "steps",
     "streams",
     "summary",
     "sync",
@@ -59,6 +60,7 @@ pub const BY_QUESTION: &[(&str, &[&str])] = &[
     (
         "Why is it slow?",
         &[
+            "steps",
             "launchgap",
             "sync",
             "kernels",

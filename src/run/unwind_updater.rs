@@ -31,7 +31,8 @@ impl<'a> UnwindUpdater<'a> {
 
     fn tick(&mut self, unwinder: &Unwinder<'_>, session: &Session) {
         // A traced process that shares memory can name any process.
-        for pid in unwinder.take_unknown().into_iter().filter(|pid| session.is_traced(*pid)) {
+        let is_traced = |pid: &u32| session.is_traced(*pid) || session.runs_in(*pid);
+        for pid in unwinder.take_unknown().into_iter().filter(is_traced) {
             self.extender.names.remember(pid);
             unwinder.read_mappings(pid);
         }

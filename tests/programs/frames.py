@@ -1,13 +1,15 @@
-"""Calls `getppid` within functions of many kinds, in several threads, and says at the end from where and how often.
+"""Calls `mktime` within functions of many kinds, in several threads, and says at the end from where and how often.
 
 frames.py THREADS CALLS [wait]: `wait` begins after a line on the standard input. Each frame is `name (file:line)`, innermost first.
 """
 import collections
 import functools
-import os
 import random
 import sys
 import threading
+import time
+
+NOON = time.localtime(10**9)
 
 
 def shown(frame):
@@ -21,7 +23,7 @@ def shown(frame):
 
 
 def leaf(way, depth):
-    way.counts[shown(sys._getframe())] += 1; os.getppid()
+    way.counts[shown(sys._getframe())] += 1; time.mktime(NOON)
 
 
 class Made:

@@ -1,6 +1,6 @@
-"""Steps of a training with the simulated PyTorch, from known lines. torch.py STEPS"""
+"""Steps of a training with the simulated PyTorch, from known lines, the one after number SLOW late. torch.py STEPS [SLOW]"""
 import ctypes
-import sys
+import sys, time
 
 torch = ctypes.CDLL("libtorch_cpu.so")
 
@@ -19,12 +19,16 @@ def _engine_run_backward():
 
 def main():
     torch.torch_open()
-    for _ in range(int(sys.argv[1])):
+    for step in range(int(sys.argv[1])):
         first()
         second()
         first()
         _engine_run_backward()  # BACKWARD
         torch.torch_step()  # STEP
+        if len(sys.argv) > 2:
+            torch.torch_close()  # WAIT
+        if sys.argv[2:] == [str(step + 1)]:
+            time.sleep(0.1)
     torch.torch_close()
 
 

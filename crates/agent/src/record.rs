@@ -27,14 +27,16 @@ macro_rules! kinds {
             Range = 7, "range", cudatrace_gpu_range;
             /// PyTorch ran an operator. The function is called by the thread that ran it, with one record.
             Operator = 8, "operator", cudatrace_gpu_operator;
+            /// A range ends that the program names for PyTorch's profiler. The function is called by the thread that ends it, with one record.
+            Annotation = 9, "annotation", cudatrace_gpu_annotation;
             /// A call that launches work, or waits for it, begins. The function is called by its thread, with one record, which has the
             /// launch and the names alone.
-            Launch = 9, "__launch", cudatrace_gpu_launch;
+            Launch = 10, "__launch", cudatrace_gpu_launch;
             /// An operator of PyTorch begins that may have work in the backward pass. The function is called by its thread, with one record,
             /// whose correlation id is that of the operator.
-            Forward = 10, "__forward", cudatrace_gpu_forward;
+            Forward = 11, "__forward", cudatrace_gpu_forward;
             /// Operators of PyTorch are known from now on, in a table whose address the record has as its correlation id.
-            OperatorTable = 11, "__operator_table", cudatrace_gpu_operator_table;
+            OperatorTable = 12, "__operator_table", cudatrace_gpu_operator_table;
         }
     };
 }

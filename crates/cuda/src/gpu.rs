@@ -189,6 +189,12 @@ pub static KINDS: &[RecordKind] = &[
         is_of_device: false,
         ..row(Kind::Operator)
     },
+    RecordKind {
+        doc: "a range ended that the program names for PyTorch's profiler (`record_function`), as `Optimizer.step#AdamW.step`; times are those of the host",
+        own: &[arg("name", "string", "its name", OPERATOR)],
+        is_of_device: false,
+        ..row(Kind::Annotation)
+    },
 ];
 
 /// Expression for the name of an operator.
@@ -301,7 +307,15 @@ impl RecordKind {
 
     /// Whether the probe runs in the thread of the program that the record is about, and not in that of the agent.
     pub fn is_at_once(&self) -> bool {
-        matches!(self.kind, Kind::Range | Kind::Operator | Kind::Launch | Kind::Forward | Kind::OperatorTable)
+        matches!(
+            self.kind,
+            Kind::Range
+                | Kind::Operator
+                | Kind::Annotation
+                | Kind::Launch
+                | Kind::Forward
+                | Kind::OperatorTable
+        )
     }
 
     /// Its number.

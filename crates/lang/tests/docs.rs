@@ -87,7 +87,8 @@ static LIBRARIES: &[Library] = &[
         "/usr/lib/libcudatrace_agent.so",
         None,
         "cudatrace_gpu_graph cudatrace_gpu_idle cudatrace_gpu_kernel cudatrace_gpu_launch cudatrace_gpu_memcpy cudatrace_gpu_memset \
-         cudatrace_gpu_overhead cudatrace_gpu_sync cudatrace_gpu_operator cudatrace_gpu_forward cudatrace_gpu_operator_table",
+         cudatrace_gpu_overhead cudatrace_gpu_sync cudatrace_gpu_operator cudatrace_gpu_forward cudatrace_gpu_operator_table \
+         cudatrace_gpu_annotation",
         None,
     ),
 ];

@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+mod call_site;
 pub mod export;
 mod gfp_flags;
 pub mod hist;

@@ -12,6 +12,7 @@ use wire::types::StackMode;
 use wire::unwind::Stop;
 use wire::{Manifest, Value};
 
+use crate::call_site::{self, CallSite};
 use crate::{Frame, Names};
 
 /// Context for resolving ids to text.
@@ -27,6 +28,8 @@ pub struct Context<'a> {
 
 /// Indentation of a frame with a name; addresses are not indented.
 const INDENT: &str = "        ";
+/// Before a frame that the one above it calls.
+const CALLED: &str = "  -> ";
 
 impl Context<'_> {
     /// The text of a value.
@@ -136,19 +139,15 @@ impl Context<'_> {
         if mode == StackMode::Folded {
             return folded(&frames);
         }
-        let frame_line = |frame: &Frame| match mode {
-            StackMode::BuildId => self.place_line(tgid, frame),
-            _ => frame_line(frame, mode),
+        let lines: Vec<String> = match mode {
+            StackMode::BuildId => frames.iter().map(|frame| self.place_line(tgid, frame)).collect(),
+            StackMode::Site => site_lines(frames),
+            _ => frames.iter().map(|frame| frame_line(frame, mode)).collect(),
         };
-        let mut text = String::from("\n");
-        for frame in &frames {
-            text.push_str(&frame_line(frame));
-            text.push('\n');
-        }
-        text
+        lines.iter().fold("\n".into(), |text, line| text + line + "\n")
     }
 
-    /// `/a/train.py:42`, `Trainer.step` or `loss.backward()`, of a frame of Python.
+    /// `/a/train.py:42`, `Trainer.step`, `Linear` or `loss.backward()`, of a frame of Python.
     fn one_frame(&self, tgid: u32, frame: Option<&Frame>, mode: StackMode) -> String {
         match frame {
             Some(Frame { source: Some((file, line)), .. }) if mode.is_line() => {
@@ -158,6 +157,8 @@ impl Context<'_> {
                 let text = self.names.source_line(tgid, file, *line).unwrap_or_default();
                 escape(text.as_bytes())
             }
+            Some(frame) if mode == StackMode::Module => module_name(frame),
+            None if mode == StackMode::Module => "(no module)".into(),
             _ if mode == StackMode::Source => String::new(),
             Some(frame) => frame_name(&Frame { source: None, ..frame.clone() }),
             None => "(no Python)".into(),
@@ -208,6 +209,22 @@ fn folded(frames: &[Frame]) -> String {
     let name = |frame: &Frame| escape(frame.label().as_bytes()).replace(';', ":");
     let names: Vec<String> = frames.iter().rev().map(name).collect();
     names.join(";")
+}
+
+/// The class of a method `forward`: `Linear`. Before Python 3.11 names are not qualified: then its file and line.
+fn module_name(frame: &Frame) -> String {
+    let name = frame.symbol.as_deref().and_then(|symbol| symbol.strip_suffix(".forward"));
+    let class = name.map(|name| name.rsplit("<locals>.").next().unwrap_or(name));
+    let place = || frame.source.as_ref().map(|(file, line)| format!("{file}:{line}"));
+    let text = class.map(str::to_owned).or_else(place).unwrap_or_default();
+    escape(text.as_bytes())
+}
+
+/// The line that asked for a call, its callers, and what it calls.
+fn site_lines(frames: Vec<Frame>) -> Vec<String> {
+    let CallSite { callers, calls } = call_site::of(frames);
+    let callers = callers.iter().map(|frame| format!("{INDENT}{}", frame_name(frame)));
+    callers.chain(calls.iter().map(|frame| format!("{INDENT}{CALLED}{}", frame_name(frame)))).collect()
 }
 
 fn frame_line(frame: &Frame, mode: StackMode) -> String {

@@ -165,14 +165,18 @@ pub const COPIED_PARTS: [(Member, u32); 3] =
     [(Member::Name, 256), (Member::File, 512), (Member::Lines, 2048)];
 /// Bytes of the copies of a code object.
 pub const COPY_BYTES: u32 = COPIED_CODE + COPIED_PARTS[0].1 + COPIED_PARTS[1].1 + COPIED_PARTS[2].1;
-/// Offset in a copy of a word with [`OF_LIBRARY`] and [`WAITS_FOR_BACKWARD`]: there the object itself has the number of its references.
+/// Offset in a copy of a word with [`OWN`], [`WAITS_FOR_BACKWARD`] and [`OF_MODULE`]: there the object itself has the number of its references.
 pub const TRAITS: u32 = 0;
-/// The file is one of a library.
-pub const OF_LIBRARY: u64 = 1;
+/// The file is of no library.
+pub const OWN: u64 = 1;
 /// The function of PyTorch that waits until the threads of the backward pass, which run no Python, have done their work.
 pub const WAITS_FOR_BACKWARD: u64 = 2;
 /// The begin of its name.
 pub const BACKWARD: [&[u8; 8]; 2] = [b"_engine_", b"run_back"];
+/// The method of a module of PyTorch that does its work.
+pub const OF_MODULE: u64 = 4;
+/// The end of its name, and the name before Python 3.11, whose names are not qualified, with the zero byte that ends it.
+pub const FORWARD: [&[u8; 8]; 2] = [b".forward", b"forward\0"];
 /// Where the characters of texts of one byte each may begin: of Python 3.12 and later, and before.
 pub const ASCII_HEADS: [u32; 2] = [40, 48];
 /// Parts of the paths of libraries: of `site-packages`, `dist-packages`, and Python's own, in its folder and in the interpreter.

@@ -31,6 +31,8 @@ pub enum StackMode {
     Native,
     /// The frames of Python alone.
     Python,
+    /// The innermost frame of Python that is of no library and its callers, then what it calls; without the frames that start a program.
+    Site,
     /// The innermost frame of Python as its file and line, on one line.
     Line,
     /// The same of the innermost frame that is of no library.
@@ -41,6 +43,8 @@ pub enum StackMode {
     OwnFunction,
     /// The text of the line of the innermost frame of Python.
     Source,
+    /// The class of PyTorch's module whose method `forward` is the innermost one, on one line.
+    Module,
 }
 
 impl StackMode {
@@ -61,7 +65,7 @@ impl StackMode {
 
     /// Whether it is a function.
     pub fn is_function(self) -> bool {
-        matches!(self, StackMode::Function | StackMode::OwnFunction)
+        matches!(self, StackMode::Function | StackMode::OwnFunction | StackMode::Module)
     }
 
     /// Whether frames of libraries are passed over.

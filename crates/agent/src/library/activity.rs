@@ -31,6 +31,7 @@ pub(crate) const SOURCES: [(Kind, &[u32]); KINDS] = [
     // From callbacks of NVTX, of PyTorch and of CUPTI.
     (Kind::Range, &[]),
     (Kind::Operator, &[]),
+    (Kind::Annotation, &[]),
     (Kind::Launch, &[]),
     (Kind::Forward, &[]),
     (Kind::OperatorTable, &[]),

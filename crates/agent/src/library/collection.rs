@@ -48,6 +48,8 @@ struct Collection {
     kinds: KindSet,
     /// Which calls are noted, if any.
     noted: Option<CallFilter>,
+    /// Which events of operators are passed on, if any.
+    operators: Option<ProbedEvents>,
     flush_ms: c_int,
     report: Report,
 }
@@ -67,6 +69,7 @@ pub(crate) fn start(socket: Descriptor, hello: &Hello) -> c_int {
         cupti: None,
         kinds: KindSet::EMPTY,
         noted: None,
+        operators: None,
         flush_ms: 0,
         report: Report::default(),
     };
@@ -241,7 +244,14 @@ impl Collection {
         if self.collects(Kind::Range) {
             ranges::record();
         }
-        if requested.includes(KindSet::OPERATORS) {
+        let probed = ProbedEvents {
+            all: requested.includes(KindSet::OPERATORS),
+            records: self.collects(Kind::Operator),
+            forward: self.collects(Kind::Forward),
+            annotations: self.collects(Kind::Annotation),
+        };
+        if probed.all || probed.annotations {
+            self.operators = Some(probed);
             self.look_for_operators();
         }
         Ok(())
@@ -252,9 +262,9 @@ impl Collection {
         if presence::exits() {
             return;
         }
-        let probed =
-            ProbedEvents { records: self.collects(Kind::Operator), forward: self.collects(Kind::Forward) };
-        self.report.operators = operators::hook(probed) as u32;
+        if let Some(probed) = self.operators {
+            self.report.operators = operators::hook(probed) as u32;
+        }
     }
 
     /// Subscribes to CUPTI. A collection before this one may not have ended yet.

@@ -1,5 +1,5 @@
 //! Operators of PyTorch: the innermost one of each thread, so that a launch can be told its operator; the forward operator that work of the
-//! backward pass belongs to; and, if they are asked for, a record of each operator at its end.
+//! backward pass belongs to; and, if they are asked for, a record of each operator, or of each range that the program names, at its end.
 //!
 //! PyTorch calls back at the begin and at the end of each operator, each function of the backward pass and each range that the program names
 //! (`at::addGlobalCallback`). A call for an operator makes a [`RecordFunction`] on its stack, and passes that.
@@ -38,8 +38,12 @@ mod scope {
     pub(super) const FUNCTION: u8 = 0;
     /// A function of the backward pass.
     pub(super) const BACKWARD: u8 = 1;
+    /// A range that the program names: `torch.profiler.record_function`.
+    pub(super) const USER: u8 = 7;
     /// Scopes that are operators: functions, also of the backward pass, of TorchScript, of classes, and ranges of the program.
-    pub(super) const WANTED: [u8; SCOPES] = [1, 1, 1, 0, 1, 0, 0, 1, 0, 0];
+    pub(super) const ALL: [u8; SCOPES] = [1, 1, 1, 0, 1, 0, 0, 1, 0, 0];
+    /// Ranges of the program alone: PyTorch then calls at no operator.
+    pub(super) const RANGES: [u8; SCOPES] = [0, 0, 0, 0, 0, 0, 0, 1, 0, 0];
     pub(super) const SCOPES: usize = 10;
 }
 
@@ -122,6 +126,8 @@ static THREADED: ThreadTable<Place, DEPTH> = ThreadTable::new();
 static REGISTERED: AtomicU64 = AtomicU64::new(0);
 /// Whether operators have records.
 static HAVE_RECORDS: AtomicBool = AtomicBool::new(false);
+/// Whether ranges of the program have records.
+static HAVE_ANNOTATIONS: AtomicBool = AtomicBool::new(false);
 /// Whether forward operators are passed on when they begin.
 static PASSES_ON: AtomicBool = AtomicBool::new(false);
 /// Functions of PyTorch.
@@ -132,10 +138,14 @@ static REMOVE: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 /// Which events of operators have a probe.
 #[derive(Copy, Clone)]
 pub(crate) struct ProbedEvents {
+    /// Any operator matters, if only as that of a launch.
+    pub all: bool,
     /// Each operator at its end.
     pub records: bool,
     /// Each operator that may have work in the backward pass, when it begins.
     pub forward: bool,
+    /// Each range of the program at its end.
+    pub annotations: bool,
 }
 
 /// Lets PyTorch call back, if the process has loaded it.
@@ -161,13 +171,14 @@ pub(crate) fn hook(probed: ProbedEvents) -> Operators {
     }
     functions.iter().for_each(|(place, found)| place.store(*found, Release));
     HAVE_RECORDS.store(probed.records, Release);
+    HAVE_ANNOTATIONS.store(probed.annotations, Release);
     PASSES_ON.store(probed.forward, Release);
     batch::at_once(Kind::OperatorTable, &Record { corr: CURRENT.first().addr() as u64, ..Record::default() });
     let callback = Callback {
         start: begins,
         end: ends,
         probability: 1.0,
-        scopes: scope::WANTED,
+        scopes: if probed.all { scope::ALL } else { scope::RANGES },
         needs: [0; 3],
         padding: [0; 3],
     };
@@ -192,8 +203,7 @@ fn reserve() -> bool {
 
 /// Ends the calls, so that operators cost nothing any more. Those that have begun still call back at their end.
 pub(crate) fn unhook() {
-    HAVE_RECORDS.store(false, Release);
-    PASSES_ON.store(false, Release);
+    [&HAVE_RECORDS, &HAVE_ANNOTATIONS, &PASSES_ON].iter().for_each(|passed| passed.store(false, Release));
     let registered = REGISTERED.swap(0, AcqRel);
     if registered != 0 {
         // SAFETY: PyTorch's function.
@@ -254,7 +264,8 @@ extern "C" fn begins(context: *mut *mut c_void, of: *const RecordFunction) -> *m
 /// PyTorch calls this when an operator ends.
 extern "C" fn ends(of: *const RecordFunction, _: *mut c_void) {
     if let Some(stack) = THREADED.find(this_thread()) {
-        end(&stack, of);
+        // SAFETY: PyTorch's.
+        end(&stack, of, unsafe { (*of).scope });
     }
 }
 
@@ -271,7 +282,9 @@ fn begin(stack: &Stack<Place, DEPTH>, of: *const RecordFunction, function: &Reco
     place.name.store(name(of), Relaxed);
     place.forward.store(forward, Relaxed);
     place.sequence.store(function.sequence as u64, Relaxed);
-    let start = if HAVE_RECORDS.load(Relaxed) { sys::now(sys::CLOCK_MONOTONIC) } else { 0 };
+    let has_record =
+        HAVE_RECORDS.load(Relaxed) || function.scope == scope::USER && HAVE_ANNOTATIONS.load(Relaxed);
+    let start = if has_record { sys::now(sys::CLOCK_MONOTONIC) } else { 0 };
     place.start.store(start, Relaxed);
     show(stack, stack.depth as usize);
     let sequence_around = around.map_or(-1, |around| around.sequence.load(Relaxed) as i64);
@@ -282,7 +295,7 @@ fn begin(stack: &Stack<Place, DEPTH>, of: *const RecordFunction, function: &Reco
 }
 
 /// Ends an operator, and those in it, which have ended in another thread.
-fn end(stack: &Stack<Place, DEPTH>, of: *const RecordFunction) {
+fn end(stack: &Stack<Place, DEPTH>, of: *const RecordFunction, scope: u8) {
     let kept = stack.kept();
     let Some(at) = kept.iter().rposition(|place| place.of.load(Relaxed) == of.addr()) else {
         // One that is not kept.
@@ -293,19 +306,20 @@ fn end(stack: &Stack<Place, DEPTH>, of: *const RecordFunction) {
     };
     let place = &kept[at];
     let start = place.start.load(Relaxed);
+    let record = || Record {
+        start,
+        end: sys::now(sys::CLOCK_MONOTONIC),
+        operator: place.name.load(Relaxed),
+        forward: place.forward.load(Relaxed),
+        value: at as u32,
+        tid: thread_id::current(),
+        ..Record::default()
+    };
     if HAVE_RECORDS.load(Relaxed) && start != 0 {
-        batch::at_once(
-            Kind::Operator,
-            &Record {
-                start,
-                end: sys::now(sys::CLOCK_MONOTONIC),
-                operator: place.name.load(Relaxed),
-                forward: place.forward.load(Relaxed),
-                value: at as u32,
-                tid: thread_id::current(),
-                ..Record::default()
-            },
-        );
+        batch::at_once(Kind::Operator, &record());
+    }
+    if HAVE_ANNOTATIONS.load(Relaxed) && scope == scope::USER && start != 0 {
+        batch::at_once(Kind::Annotation, &record());
     }
     show(stack, at);
     stack.cut(at as u32);

@@ -30,10 +30,12 @@ const PYTHONS: u32 = 1 << 12;
 const CODES: u32 = 1 << 13;
 /// Capacity for instructions whose lines are known.
 const LINES: u32 = 1 << 14;
+/// Bytes of a name that are copied.
+const NAME_BYTES: u32 = python::COPIED_PARTS[0].1;
 /// Bytes of a path that are copied.
 const PATH_BYTES: u32 = python::COPIED_PARTS[1].1;
-/// Frames among which one that is of no library is looked for.
-const OWN_FRAMES: u32 = 100;
+/// Frames among which one with a trait is looked for.
+const LOOKED_AT: u32 = 100;
 
 impl Cx<'_> {
     /// Declares the maps for frames of Python, also for a module without stack walks.
@@ -118,28 +120,37 @@ impl Body<'_, '_> {
 
     /// Stores the word of one frame alone, with its line, or as a function.
     fn one_python(&mut self, walk: Walk, mode: StackMode) {
-        if mode.is_own() {
-            self.put(walk, Word::WantsOwn, 1);
-            self.put(walk, Word::PythonEnd, i64::from(OWN_FRAMES));
+        let wanted = match mode {
+            StackMode::Module => python::OF_MODULE,
+            _ if mode.is_own() => python::OWN,
+            _ => 0,
+        };
+        if wanted != 0 {
+            self.put(walk, Word::Wanted, wanted as i64);
+            self.put(walk, Word::PythonEnd, i64::from(LOOKED_AT));
         }
-        self.all_python(walk, if mode.is_own() { OWN_FRAMES } else { 1 });
-        let [none, own] = std::array::from_fn(|_| self.b().block());
-        let count = self.get(walk, Word::Count);
-        self.go_on_unless(Cmp::Eq, count, 0, none);
-        let innermost = self.load(walk.word(Word::Addresses), Width::B64, false);
+        self.all_python(walk, if wanted != 0 { LOOKED_AT } else { 1 });
+        let [none, known] = std::array::from_fn(|_| self.b().block());
+        // All frames may be of libraries; without a module there is none.
+        let innermost = match mode {
+            StackMode::Module => self.b().copy(0),
+            _ => self.load(walk.word(Word::Addresses), Width::B64, false),
+        };
         let word = self.b().copy(innermost);
-        // All frames may be of libraries.
-        let found = self.get(walk, Word::Own);
-        self.go_on_unless(Cmp::Eq, found, 0, own);
+        let found = self.get(walk, Word::Found);
+        self.go_on_unless(Cmp::Eq, found, 0, known);
         self.b().set(word, found);
-        self.b().fall_into(own);
+        self.b().fall_into(known);
+        for word in [Word::Hash, Word::Count, Word::Addresses] {
+            self.put(walk, word, 0);
+        }
+        self.store(walk.word(Word::Addresses).plus(8), Width::B64, 0);
+        self.go_on_unless(Cmp::Eq, word, 0, none);
         let code = self.b().bin(Bin::And, word, (1 << python::CODE_BITS) - 1);
         let word = match mode.is_function() {
             true => self.b().bin(Bin::Or, code, (python::TAG | python::LINE) as i64),
             false => self.with_line(walk, word, code),
         };
-        self.put(walk, Word::Hash, 0);
-        self.store(walk.word(Word::Addresses).plus(8), Width::B64, 0);
         let first = self.b().copy(0);
         self.append(walk, first, word);
         self.put(walk, Word::Count, 1);
@@ -303,13 +314,11 @@ impl Body<'_, '_> {
         let more = self.b().bin(Bin::Add, count, 1);
         self.put(walk, Word::Count, more);
         let traits = self.note_code(walk, code);
-        let is_of_library = self.b().bin(Bin::And, traits, python::OF_LIBRARY as i64);
-        let [wants, go_on] = std::array::from_fn(|_| self.b().block());
-        let wants_own = self.get(walk, Word::WantsOwn);
-        self.b().branch(Cmp::Ne, wants_own, 0, wants, go_on);
-        self.b().switch_to(wants);
-        self.go_on_unless(Cmp::Ne, is_of_library, 0, go_on);
-        self.put(walk, Word::Own, word);
+        let wanted = self.get(walk, Word::Wanted);
+        let has = self.b().bin(Bin::And, traits, wanted);
+        let go_on = self.b().block();
+        self.go_on_unless(Cmp::Eq, has, 0, go_on);
+        self.put(walk, Word::Found, word);
         self.b().jump(stop);
         self.b().switch_to(go_on);
     }
@@ -377,10 +386,11 @@ impl Body<'_, '_> {
     fn note_traits(&mut self, walk: Walk) {
         // Code of the interpreter, which calls `__init__` for a class, has no line.
         let line = self.first_line(walk);
-        let none = self.b().compare(Cmp::Eq, line, 0);
-        self.store(walk.copy().plus(python::TRAITS), Width::B64, none);
+        let has_line = self.b().compare(Cmp::Ne, line, 0);
+        self.store(walk.copy().plus(python::TRAITS), Width::B64, has_line);
         for head in python::ASCII_HEADS {
             self.note_backward(walk, walk.copy().plus(python::COPIED_CODE + head));
+            self.note_module(walk, head);
         }
         self.put(walk, Word::TableAt, 0);
         self.loop_over(walk, PATH_BYTES - 8, "python_path", Self::path_byte);
@@ -394,6 +404,28 @@ impl Body<'_, '_> {
             self.go_on_unless(Cmp::Ne, word, i64::from_le_bytes(*part), other);
         }
         self.add_trait(walk, python::WAITS_FOR_BACKWARD);
+        self.b().fall_into(other);
+    }
+
+    /// Notes that a function does the work of a module, if its characters begin here.
+    fn note_module(&mut self, walk: Walk, head: u32) {
+        let [found, qualified, other] = std::array::from_fn(|_| self.b().block());
+        let [end, alone] = python::FORWARD.map(|name| i64::from_le_bytes(*name));
+        let name = walk.copy().plus(python::COPIED_CODE);
+        let first = self.load(name.plus(head), Width::B64, false);
+        self.b().branch(Cmp::Eq, first, alone, found, qualified);
+        self.b().switch_to(qualified);
+        // Longer names are cut.
+        let length = self.load(name.plus(python::LENGTH), Width::B64, false);
+        self.go_on_unless(Cmp::Ugt, length, i64::from(NAME_BYTES - python::HEAD), other);
+        let at = self.b().bin(Bin::Add, length, i64::from(head) - 8);
+        let within = self.b().bin(Bin::And, at, i64::from(NAME_BYTES - 1));
+        let name = self.pointer(name);
+        let place = self.b().bin(Bin::Add, name, within);
+        let last = self.b().load(place, 0, Width::B64, false);
+        self.b().branch(Cmp::Eq, last, end, found, other);
+        self.b().switch_to(found);
+        self.add_trait(walk, python::OF_MODULE);
         self.b().fall_into(other);
     }
 
@@ -423,7 +455,9 @@ impl Body<'_, '_> {
         self.put(walk, Word::TableAt, further);
         self.b().jump(next);
         self.b().switch_to(found);
-        self.add_trait(walk, python::OF_LIBRARY);
+        let traits = self.load(walk.copy().plus(python::TRAITS), Width::B64, false);
+        let others = self.b().bin(Bin::And, traits, !(python::OWN as i64));
+        self.store(walk.copy().plus(python::TRAITS), Width::B64, others);
         self.b().jump(stop);
     }
 

@@ -109,9 +109,9 @@ pub(super) enum Word {
     Innermost,
     /// Largest number of words after the frames of Python.
     PythonEnd,
-    /// 1: the walk ends at the first frame that is of no library, whose word is then in [`Word::Own`].
-    WantsOwn,
-    Own,
+    /// A trait; 0: none. The walk ends at the first frame of Python that has it, whose word is then in [`Word::Found`].
+    Wanted,
+    Found,
     /// 1: the last word of the native part says why the walk ended.
     Cut,
     /// Process and address: the key of a lookup in the code objects.

@@ -393,7 +393,7 @@ pub(super) static ROWS: &[BuiltinSpec] = &[
         variable(
             |c, f| c.core(Core::Stack, f),
             "ustack",
-            "stack in user space, with frames of Python; modes bpftrace, perf, raw, folded, build_id, native, python",
+            "stack in user space, with frames of Python; modes bpftrace, perf, raw, folded, build_id, native, python, site",
             Anywhere,
             "uprobe:libcuda:cuMemAlloc { @[ustack(perf, 5)] = count() }",
         ),
@@ -421,6 +421,17 @@ pub(super) static ROWS: &[BuiltinSpec] = &[
         ),
         1,
         "pyfunc[([own|forward])]",
+    ),
+    callable(
+        variable(
+            |c, f| c.core(Core::Stack, f),
+            "torch_module",
+            "class of the module of PyTorch whose `forward` this thread executes, the innermost one; `forward`: for the backward pass that of the forward operator",
+            Anywhere,
+            "cuda:launch { @[torch_module] = count() }",
+        ),
+        1,
+        "torch_module[([forward])]",
     ),
     callable(
         variable(

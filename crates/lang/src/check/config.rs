@@ -251,13 +251,29 @@ pub static STACK_MODES: &[(&str, StackMode)] = &[
     ("build_id", StackMode::BuildId),
     ("native", StackMode::Native),
     ("python", StackMode::Python),
+    ("site", StackMode::Site),
 ];
 
-/// Built-ins that are one frame of a stack: its mode, and that of the frame that is of no library.
-pub static ONE_FRAME: &[(&str, [StackMode; 2])] = &[
-    ("pyline", [StackMode::Line, StackMode::OwnLine]),
-    ("pyfunc", [StackMode::Function, StackMode::OwnFunction]),
+/// Built-ins that are one frame of a stack: its mode, and that of the frame that is of no library, if it has one.
+pub static ONE_FRAME: &[(&str, StackMode, Option<StackMode>)] = &[
+    ("pyline", StackMode::Line, Some(StackMode::OwnLine)),
+    ("pyfunc", StackMode::Function, Some(StackMode::OwnFunction)),
+    ("torch_module", StackMode::Module, None),
 ];
+
+/// Stacks that only programs have, with why the kernel has none, and the way out.
+pub static ONLY_OF_PROGRAMS: &[(StackMode, &str, &str)] = &[
+    (StackMode::BuildId, "kernel code has no file with a build id", "use `kstack(raw)`"),
+    (StackMode::Python, "the kernel has no frames of Python", "use `ustack(python)`"),
+    (StackMode::Site, "the kernel has no frames of Python", "use `ustack(site)`"),
+];
+
+/// The modes of stacks, for a message.
+pub fn stack_modes() -> String {
+    let quoted: Vec<String> = STACK_MODES.iter().map(|(name, _)| format!("`{name}`")).collect();
+    let (last, others) = quoted.split_last().map_or(("", &[][..]), |(last, others)| (last.as_str(), others));
+    format!("modes are {} and {last}", others.join(", "))
+}
 
 /// The mode of a stack by its name.
 pub fn stack_mode(name: &str) -> Option<StackMode> {

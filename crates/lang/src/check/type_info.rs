@@ -102,7 +102,9 @@ fn described(types: &Types, ty: &Type) -> Description {
             ("record", format!("record {{ {} }}", members.collect::<Vec<_>>().join(", ")))
         }
         Type::Stack { user, limit, mode } => {
-            if let Some((name, ..)) = ONE_FRAME.iter().find(|(_, known)| known.contains(mode)) {
+            if let Some((name, ..)) =
+                ONE_FRAME.iter().find(|(_, one, own)| one == mode || own.as_ref() == Some(mode))
+            {
                 return Description::of(name);
             }
             let base = if *user { "ustack" } else { "kstack" };

@@ -7,7 +7,7 @@ use crate::builtins::probe_context::Where;
 use crate::builtins::row::{BuiltinSpec, Check};
 use crate::builtins::{constants, posix, table};
 use crate::check::Checker;
-use crate::check::config::{ONE_FRAME, STACK_MODES, stack_mode};
+use crate::check::config::{ONE_FRAME, ONLY_OF_PROGRAMS, STACK_MODES, stack_mode, stack_modes};
 use crate::check::slots::ValueState;
 use crate::diagnostics::wording::did_you_mean;
 use crate::expand::gpu::PROVIDER;
@@ -32,7 +32,10 @@ const MAX_EXPANSIONS: usize = 10_000;
 /// Built-ins that have no meaning at a record of a GPU, and what they would be.
 static OF_LAUNCH: &[(&[&str], &str)] = &[
     (&["tid"], "the thread that launched the work"),
-    (&["ustack", "pyline", "pyfunc", "kstack", "usermode"], "the stack of the call that launched the work"),
+    (
+        &["ustack", "pyline", "pyfunc", "torch_module", "kstack", "usermode"],
+        "the stack of the call that launched the work",
+    ),
     (&["func", "api"], "the call that launched the work"),
     (
         &["argN", "sargN", "args", "reg", "ctx"],
@@ -310,8 +313,8 @@ impl<'a> Checker<'a> {
 
     /// `ustack`, `kstack(3)`, `ustack(perf, 10)`
     pub(crate) fn stack(&mut self, name: &str, args: &[ast::Expr], span: Span) -> Expr {
-        if let Some((_, modes)) = ONE_FRAME.iter().find(|(known, _)| *known == name) {
-            return self.frame_of_python(name, *modes, args, span);
+        if let Some((_, mode, own)) = ONE_FRAME.iter().find(|(known, ..)| *known == name) {
+            return self.frame_of_python(name, (*mode, *own), args, span);
         }
         let (mut mode, mut limit) = (self.config.stack_mode, limits::FRAMES);
         for arg in args {
@@ -324,9 +327,7 @@ impl<'a> Checker<'a> {
                         did_you_mean(&self.diags.similar(word, STACK_MODES.iter().map(|(word, _)| *word)));
                     let error = self.error("E0210", arg.span, format!("unknown stack mode `{word}`"));
                     error.help.extend(near);
-                    error.help(
-                        "modes are `bpftrace`, `perf`, `raw`, `folded`, `build_id`, `native` and `python`",
-                    );
+                    error.help(stack_modes());
                 }
                 ast::ExprKind::Str(word) => mode = self.quoted_mode(name, word, arg.span).unwrap_or(mode),
                 _ => limit = self.constant(arg, "the number of frames").unwrap_or(limit),
@@ -338,32 +339,40 @@ impl<'a> Checker<'a> {
             limit = limits::FRAMES;
         }
         let user = name != "kstack";
-        if mode == StackMode::BuildId && !user {
-            self.error("E0210", span, "kernel code has no file with a build id").help("use `kstack(raw)`");
-        }
-        if mode == StackMode::Python && !user {
-            self.error("E0210", span, "the kernel has no frames of Python").help("use `ustack(python)`");
+        if let Some((_, why, way_out)) = ONLY_OF_PROGRAMS.iter().find(|(only, ..)| *only == mode && !user) {
+            self.error("E0210", span, *why).help(*way_out);
         }
         let ty = Type::Stack { user, limit: limit as u32, mode };
         expr(ExprKind::Stack, ty, span)
     }
 
     /// `pyline`, `pyline(own)`
-    fn frame_of_python(&mut self, name: &str, modes: [StackMode; 2], args: &[ast::Expr], span: Span) -> Expr {
-        let [innermost, own] = modes;
-        let is_own = |arg: &ast::Expr| matches!(&arg.kind, ast::ExprKind::Ident(word) if word == "own");
-        if let Some(wrong) = args.iter().find(|arg| !is_own(arg)) {
+    fn frame_of_python(
+        &mut self,
+        name: &str,
+        (innermost, own): (StackMode, Option<StackMode>),
+        args: &[ast::Expr],
+        span: Span,
+    ) -> Expr {
+        let is =
+            |arg: &ast::Expr, what: &str| matches!(&arg.kind, ast::ExprKind::Ident(word) if word == what);
+        if let Some(wrong) = args.iter().find(|arg| own.is_none() || !is(arg, "own")) {
             // At records of a GPU it was replaced.
-            let is_forward = matches!(&wrong.kind, ast::ExprKind::Ident(word) if word == "forward");
-            let message = match is_forward {
+            let message = match is(wrong, "forward") {
                 true => format!("`{name}(forward)` is only available at work of a GPU, such as `gpu:kernel`"),
                 false => format!("`{name}` has no such frame"),
             };
-            self.error("E0210", wrong.span, message).help(format!(
-                "`{name}` is the innermost frame, `{name}(own)` the innermost one of no library"
-            ));
+            let forms = match own {
+                Some(_) => {
+                    format!("`{name}` is the innermost frame, `{name}(own)` the innermost one of no library")
+                }
+                None => format!(
+                    "`{name}` is that of the thread, `{name}(forward)` for the backward pass that of the forward operator"
+                ),
+            };
+            self.error("E0210", wrong.span, message).help(forms);
         }
-        let mode = if args.is_empty() { innermost } else { own };
+        let mode = own.filter(|_| !args.is_empty()).unwrap_or(innermost);
         expr(ExprKind::Stack, Type::Stack { user: true, limit: 1, mode }, span)
     }
 
@@ -374,9 +383,7 @@ impl<'a> Checker<'a> {
         let error = self.error("E0210", span, "the mode of a stack is written without quotes");
         error.help(match mode.is_some() {
             true => format!("write `{name}({word})`"),
-            false => {
-                "modes are `bpftrace`, `perf`, `raw`, `folded`, `build_id`, `native` and `python`".into()
-            }
+            false => stack_modes(),
         });
         mode
     }

@@ -36,7 +36,8 @@ pub const PROVIDER: &str = "gpu";
 const HIDDEN: &str = "gpu";
 
 /// Kinds that no pattern matches: those that scripts cannot name, and the operators of PyTorch, each of which would be slower.
-const BY_NAME_ALONE: [&str; 4] = [LAUNCH.name, FORWARD.name, OPERATOR_TABLE.name, OPERATOR_KIND];
+const BY_NAME_ALONE: [&str; 5] =
+    [LAUNCH.name, FORWARD.name, OPERATOR_TABLE.name, OPERATOR_KIND, ANNOTATION_KIND];
 
 /// The kinds of records of an attach point; none for other attach points, and invalid ones.
 pub fn kinds_of(spec: &ProbeSpec) -> Vec<&'static RecordKind> {
@@ -225,6 +226,8 @@ const OF_OPERATOR: [&str; 2] = ["operator", "forward"];
 const IN_BACKWARD: &str = "$r.forward != 0";
 /// Kind of the records of operators.
 const OPERATOR_KIND: &str = "operator";
+/// Kind of the records of ranges that the program names for PyTorch.
+const ANNOTATION_KIND: &str = "annotation";
 /// Kind of the records of ranges of NVTX, and member with the range around a launch.
 const RANGE: &str = "range";
 

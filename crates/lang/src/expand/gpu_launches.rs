@@ -36,7 +36,7 @@ use cuda::gpu::{LAUNCH, LAUNCHING};
 use crate::expand::const_eval;
 use crate::expand::gpu::{PROVIDER, is_gpu, kinds_of};
 use crate::expand::operations::{self, OperationProbe};
-use crate::expand::operators::{OperatorUse, forward_frame};
+use crate::expand::operators::{OperatorUse, forward_frame, of_thread_itself};
 use crate::expand::shared_stacks::is_user_stack;
 use crate::expand::template::{added, expression};
 use crate::source::span::{Span, WithSpan};
@@ -162,7 +162,7 @@ impl LaunchStack {
         let launch = LAUNCH.name;
         let calls = listed(&calls.iter().map(|call| start_of(call)).collect());
         let frame = forward_frame(walk);
-        let kept = frame.map_or_else(|| print_expr(walk), |frame| format!("{frame}(own)"));
+        let kept = frame.map_or_else(|| print_expr(walk), of_thread_itself);
         let in_backward = frame.map_or_else(String::new, |frame| {
             let map = operators.map_of_frames(frame, walk.span);
             format!(

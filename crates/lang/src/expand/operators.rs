@@ -35,13 +35,15 @@ use crate::syntax::visit::change::{self as visit, Visit};
 const OPERATORS: u32 = 65_536;
 /// Processes with PyTorch.
 const PROCESSES: u32 = 4096;
+/// The built-in that has no frame of no library: a module's is that of a library.
+const MODULE: &str = "torch_module";
 /// The argument of a frame that asks for that of the forward operator.
 const OF_FORWARD: &str = "forward";
 
 /// The frames of forward operators, and the table, that the clauses of a script use.
 #[derive(Default)]
 pub(super) struct OperatorUse {
-    /// `pyline` and `pyfunc`, with a position.
+    /// `pyline`, `pyfunc` and `torch_module`, with a position.
     frames: BTreeMap<String, Span>,
     table: Option<Span>,
 }
@@ -63,7 +65,8 @@ impl OperatorUse {
         let frames = self.frames.iter().map(|(function, span)| {
             let (map, kind) = (format!("@__torch_{function}"), FORWARD.name);
             let text = format!(
-                "let {map} = lruhash({OPERATORS}); {PROVIDER}:{kind} {{ {map}[pid, corr] = {function}(own); }}"
+                "let {map} = lruhash({OPERATORS}); {PROVIDER}:{kind} {{ {map}[pid, corr] = {}; }}",
+                of_thread_itself(function)
             );
             added(&text, *span)
         });
@@ -82,8 +85,13 @@ impl OperatorUse {
 pub(super) fn forward_frame(e: &Expr) -> Option<&str> {
     let ExprKind::Call { name, args } = &e.kind else { return None };
     let [Expr { kind: ExprKind::Ident(word), .. }] = &args[..] else { return None };
-    let is_frame = ["pyline", "pyfunc"].contains(&name.node.as_str());
+    let is_frame = ["pyline", "pyfunc", MODULE].contains(&name.node.as_str());
     (is_frame && word == OF_FORWARD).then_some(&name.node)
+}
+
+/// The frame that a thread executes itself, for `function(forward)`.
+pub(super) fn of_thread_itself(function: &str) -> String {
+    if function == MODULE { function.to_owned() } else { format!("{function}(own)") }
 }
 
 /// Replaces operators, but not where an option of the script excludes them: each operator of the program is slower with them.
@@ -105,7 +113,8 @@ impl Visit for Replace<'_> {
             _ => match forward_frame(e).map(str::to_owned) {
                 Some(frame) => {
                     let map = self.used.map_of_frames(&frame, e.span);
-                    let value = format!("has_key({map}, (pid, $word)) ? {map}[pid, $word] : {frame}(own)");
+                    let own = of_thread_itself(&frame);
+                    let value = format!("has_key({map}, (pid, $word)) ? {map}[pid, $word] : {own}");
                     of_thread(table::FORWARD, &value)
                 }
                 None => return,

@@ -89,7 +89,7 @@ impl visit::Visit for KeepLengths {
 }
 
 /// Functions that walk a stack.
-const WALKS: [&str; 5] = ["ustack", "dw_ustack", "pyline", "pyfunc", "kstack"];
+const WALKS: [&str; 6] = ["ustack", "dw_ustack", "pyline", "pyfunc", "torch_module", "kstack"];
 
 /// Whether a built-in is the user stack or a frame of it.
 pub(crate) fn is_user_stack(name: &str) -> bool {

@@ -45,7 +45,8 @@ const LIBRARIES: &[Library] = &[
 
 /// Symbols of the agent, whose id follows those of the libraries. It is older than `gpu:idle`.
 const AGENT: &str = "cudatrace_gpu_graph cudatrace_gpu_kernel cudatrace_gpu_launch cudatrace_gpu_memcpy cudatrace_gpu_memset cudatrace_gpu_overhead \
-                     cudatrace_gpu_sync cudatrace_gpu_operator cudatrace_gpu_forward cudatrace_gpu_operator_table";
+                     cudatrace_gpu_sync cudatrace_gpu_operator cudatrace_gpu_forward cudatrace_gpu_operator_table \
+                     cudatrace_gpu_annotation";
 
 /// Functions of the kernel, sorted by name.
 const KERNEL_FUNCTIONS: &[KernelFunction] = &[

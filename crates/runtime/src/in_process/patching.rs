@@ -139,7 +139,7 @@ impl UserSpace {
     }
 
     /// Whether a process has a region of this session, maybe from its parent.
-    fn has_memory(&self, pid: u32) -> bool {
+    pub(crate) fn has_memory(&self, pid: u32) -> bool {
         let inode = self.memory.inode();
         proc::mappings(pid).iter().any(|map| map.inode == inode && is_shared_data(map))
     }

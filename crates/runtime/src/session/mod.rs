@@ -223,6 +223,11 @@ impl Session {
         is_met || pids.lookup(&tgid.to_le_bytes(), &mut [0; 8]).is_ok()
     }
 
+    /// Whether programs run in a process because it has the memory of the session, as the child of a traced one that has not run another program.
+    pub fn runs_in(&self, tgid: u32) -> bool {
+        self.core.user.as_ref().is_some_and(|user| user.has_memory(tgid))
+    }
+
     /// Traced processes, followed children included, by the kernel's numbers. Empty without a pid filter.
     pub fn traced(&self) -> Vec<u32> {
         let Some(pids) = self.core.pids() else { return Vec::new() };

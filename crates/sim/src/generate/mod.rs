@@ -254,6 +254,7 @@ mod tests {
         ("torch_backward", "only at records of GPUs"),
         ("pyline", "worlds have no Python"),
         ("pyfunc", "worlds have no Python"),
+        ("torch_module", "worlds have no Python"),
         ("source_line", "worlds have no Python"),
         ("ctx", "an address that differs between the interpreter and the machine"),
     ];
