@@ -336,6 +336,13 @@ fn a_library_in_a_small_hole_of_reserved_memory_is_patched_from_afar() {
     assert_eq!((&printed, said.contains("error")), (&run(&[]).0, false), "{said}");
     assert!(printed.contains("far\n") && printed.contains("@in: 200"), "{printed}{said}");
     assert!(said.contains("Traced 2 functions in 1 process"), "{said}");
+    // Alone it has no region near it, and none that another function needs.
+    let alone = format!("uprobe:{}:traced_work {{ @in = count() }}", text(&copies[1]));
+    let mut command = cudatrace();
+    command.args(["--in-process", "-e", &alone, "--", text(&crowded)]).args(&copies);
+    let output = command.output().expect("cudatrace starts");
+    assert!(stdout(&output).contains("@in: 100"), "{}{}", stdout(&output), stderr(&output));
+    assert!(stderr(&output).contains("Traced 1 function in 1 process"), "{}", stderr(&output));
     // When the tracer comes, both are there, and the far one is the first by its address.
     let (input, mut go) = std::io::pipe().expect("a pipe");
     let mut waiting = Command::new(&crowded);

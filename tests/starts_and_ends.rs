@@ -63,6 +63,8 @@ struct ProcessResults {
     recorded: u64,
     launched: u64,
     messages: Vec<String>,
+    /// Messages about no process in particular.
+    others: Vec<String>,
 }
 
 impl Table {
@@ -117,13 +119,20 @@ impl Table {
             let (Ok(pid), true) = (pid.parse::<u32>(), self.ends.contains(&end)) else { continue };
             let of_process = |line: &&String| line.contains(&format!("process {pid}"));
             let messages = lines.iter().filter(of_process).cloned().collect();
+            let is_other = |line: &&String| {
+                ["warning", "error"].iter().any(|kind| line.starts_with(kind)) && !line.contains("process ")
+            };
+            let others = lines.iter().filter(is_other).cloned().collect();
             let (recorded, launched) = (count("gpu", pid), count("launched", pid));
             let truth = match end {
                 "failed_exec" => LAUNCHES + MORE,
                 MEANWHILE => launched,
                 _ => LAUNCHES,
             };
-            all.insert(pid, ProcessResults { end: end.to_owned(), truth, recorded, launched, messages });
+            all.insert(
+                pid,
+                ProcessResults { end: end.to_owned(), truth, recorded, launched, messages, others },
+            );
         }
         assert_eq!(all.len(), self.ends.len() * self.count, "{self}: {lines:#?}");
         all
@@ -161,8 +170,8 @@ impl Table {
             };
             (!is_right || seen.launched != seen.truth).then(|| {
                 format!(
-                    "{self}: {} ({pid}): {} records, {} launches counted, of {}; {:#?}",
-                    seen.end, seen.recorded, seen.launched, seen.truth, seen.messages
+                    "{self}: {} ({pid}): {} records, {} launches counted, of {}; {:#?} {:#?}",
+                    seen.end, seen.recorded, seen.launched, seen.truth, seen.messages, seen.others
                 )
             })
         };

@@ -39,12 +39,61 @@ pub(crate) fn of(mut frames: Vec<Frame>) -> CallSite {
     frames.truncate(outermost.map_or(frames.len(), |at| at + 1));
     if frames.iter().any(Frame::is_python) {
         frames.retain(|frame| !is_of_interpreter(frame));
+        frames = without_starts_of_threads(&frames);
+    }
+    for frame in frames.iter_mut().filter(|frame| !frame.is_python()) {
+        frame.symbol = frame.symbol.take().map(|name| shortened(&name));
     }
     let own = frames.iter().position(|frame| frame.is_python() && !is_of_library(frame));
     let line = own.or_else(|| frames.iter().position(Frame::is_python)).unwrap_or(0);
     let callers = frames.split_off(line);
     frames.reverse();
     CallSite { callers, calls: frames }
+}
+
+/// Leaves out the frames that start a thread which works for another one, whose frames of Python follow. A function of their files may itself be
+/// called by Python: the innermost frames stay.
+fn without_starts_of_threads(frames: &[Frame]) -> Vec<Frame> {
+    let may_start = |frame: &Frame| has_begin(frame, &STARTING_FILES);
+    let runs: Vec<&[Frame]> = frames.chunk_by(|one, next| may_start(one) == may_start(next)).collect();
+    let is_called_by_python = |run: usize| runs.get(run + 1).is_some_and(|outer| outer[0].is_python());
+    let starts = |run: usize| run > 0 && may_start(&runs[run][0]) && is_called_by_python(run);
+    (0..runs.len()).filter(|run| !starts(*run)).flat_map(|run| runs[run].iter().cloned()).collect()
+}
+
+/// Longest arguments of a template that are shown, in bytes.
+const LONGEST_ARGUMENTS: usize = 24;
+
+/// The name of a function of C++ without its parameters and without long arguments of templates: `at::native::(anonymous namespace)::fill<...>`.
+fn shortened(name: &str) -> String {
+    let mut text = String::with_capacity(name.len());
+    let mut rest = name;
+    while let Some(c) = rest.chars().next() {
+        let whole = ["(anonymous namespace)", "operator()", "operator<", "operator>", "operator-"];
+        let (shown, length) = match (whole.into_iter().find(|part| rest.starts_with(part)), c) {
+            (Some("(anonymous namespace)" | "operator()"), _) | (None, '<') => {
+                let length = rest.find(['(', '<']).map_or(rest.len(), |at| at + enclosed(&rest[at..]));
+                (if length > LONGEST_ARGUMENTS && c == '<' { "<...>" } else { &rest[..length] }, length)
+            }
+            // Its angles enclose nothing.
+            (Some(_), _) => (rest, rest.len()),
+            (None, '(') => ("", enclosed(rest)),
+            (None, _) => (&rest[..c.len_utf8()], c.len_utf8()),
+        };
+        text.push_str(shown);
+        rest = &rest[length..];
+    }
+    text.strip_suffix(" const").unwrap_or(&text).to_owned()
+}
+
+/// Length in bytes of the text from the first bracket to the one that closes it; all of the text if there is none.
+fn enclosed(text: &str) -> usize {
+    let mut open = 0;
+    let closes = |(_, c): &(usize, char)| {
+        open += i32::from(['(', '<'].contains(c)) - i32::from([')', '>'].contains(c));
+        open == 0
+    };
+    text.char_indices().find(closes).map_or(text.len(), |(at, c)| at + c.len_utf8())
 }
 
 /// Whether an outermost frame starts a program or a thread.
@@ -130,11 +179,50 @@ mod tests {
     }
 
     #[test]
+    fn a_thread_that_works_for_another_one_has_no_start() {
+        let (callers, calls) = names(vec![
+            native("cuMemAlloc_v2", "/lib/libcuda.so.1"),
+            native("torch::autograd::Engine::thread_init", "/lib/libtorch_cpu.so"),
+            native("execute_native_thread_routine", "/lib/libstdc++.so.6"),
+            native("start_thread", "/lib/libc.so.6"),
+            native("clone3", "/lib/libc.so.6"),
+            python("backward", LIBRARY),
+            python("step", "/home/me/train.py"),
+        ]);
+        assert_eq!(callers, ["step"]);
+        assert_eq!(calls, ["backward", "torch::autograd::Engine::thread_init", "cuMemAlloc_v2"]);
+        let called = names(vec![native("mktime", "/lib/libc.so.6"), python("step", "/home/me/train.py")]);
+        assert_eq!(called, (vec!["step".into()], vec!["mktime".into()]));
+    }
+
+    #[test]
     fn without_an_own_line_it_is_the_innermost_one() {
         let (callers, calls) =
             names(vec![native("cuInit", "libcuda.so.1"), python("init", LIBRARY), python("main", LIBRARY)]);
         assert_eq!(callers, ["init", "main"]);
         assert_eq!(calls, ["cuInit"]);
+    }
+
+    #[test]
+    fn names_of_functions_of_cpp_are_shortened() {
+        for (name, expected) in [
+            ("cuMemAlloc_v2", "cuMemAlloc_v2"),
+            ("at::_ops::item::call(at::Tensor const&)", "at::_ops::item::call"),
+            ("void fill<float, 4>(float*, long) const", "void fill<float, 4>"),
+            (
+                "wrap_<Into<Pointer<c10::Scalar (at::Tensor const&), &at::item>>, long>::call(long)",
+                "wrap_<...>::call",
+            ),
+            ("at::(anonymous namespace)::create(long)", "at::(anonymous namespace)::create"),
+            ("f(long)::{lambda(int)#1}::operator()(int) const", "f::{lambda#1}::operator()"),
+            (
+                "std::operator<< <std::char_traits<char>>(long)",
+                "std::operator<< <std::char_traits<char>>(long)",
+            ),
+            ("cut<int, (a", "cut<int, (a"),
+        ] {
+            assert_eq!(shortened(name), expected);
+        }
     }
 
     #[test]

@@ -13,12 +13,15 @@ use crate::shared::names::Names;
 use linux::proc;
 use linux::proc::seccomp::own_filters;
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
 /// Longest wait for the threads of a process to stop.
 pub(super) const STOP_LIMIT: Duration = Duration::from_secs(2);
+/// Longest wait for a thread alone that was held in a system call: nothing else stands still meanwhile, and the call may wait for a disk.
+const HELD_LIMIT: Duration = Duration::from_secs(10);
 /// Attempts to patch functions that threads are about to return to.
 pub(super) const ATTEMPTS: usize = 20;
 /// Number of processes from which on those that have ended are forgotten.
@@ -48,6 +51,20 @@ impl Access {
             false => Access { own_filters: 0, stop_limit: STOP_LIMIT },
         }
     }
+}
+
+/// Starts a region near any code of a process that has room near it.
+fn started_anywhere(
+    stopped: &StoppedProcess<'_>,
+    start: impl Fn(Range<u64>) -> Result<PatchedRegion, RemoteError>,
+) -> Result<PatchedRegion, RemoteError> {
+    for map in stopped.maps()?.iter().filter(|map| map.is_private_code()) {
+        match start(map.start..map.end) {
+            Err(RemoteError::NoRoom) => {}
+            region => return region,
+        }
+    }
+    Err(RemoteError::NoRoom)
 }
 
 impl UserSpace {
@@ -90,7 +107,7 @@ impl UserSpace {
             let seized = SeizedThread::thread(tracer, pid, tid);
             release();
             // Other threads may run in files that are mapped already.
-            let stopped = seized?.stop(STOP_LIMIT)?.with_others(STOP_LIMIT)?;
+            let stopped = seized?.stop(HELD_LIMIT)?.with_others(STOP_LIMIT)?;
             self.patch(&stopped, own_filters() + 1)
         })
     }
@@ -218,21 +235,25 @@ impl UserSpace {
         let regions = &mut self.processes.entry(pid).or_default().regions;
         self.patched.processes += usize::from(regions.is_empty());
         let mut far = vec![];
+        let (memory, unwind) = (&*self.memory, self.unwind.as_deref());
+        let has_programs = self.has_programs;
+        let start = |near| {
+            let mut region =
+                PatchedRegion::start(stopped, memory, unwind, near, functions, own_filters, has_programs)?;
+            region.inherited.clone_from(&inherited);
+            Ok(region)
+        };
         for near in ranges {
             if regions.iter().any(|region| region.is_near(&near) || region.reaches_far(&near)) {
                 continue;
             }
-            let (memory, unwind) = (&*self.memory, self.unwind.as_deref());
-            let has_programs = self.has_programs;
-            let area = near.clone();
-            match PatchedRegion::start(stopped, memory, unwind, area, functions, own_filters, has_programs) {
+            match start(near.clone()) {
                 Err(RemoteError::NoRoom) => far.push(near),
-                started => {
-                    let mut region = started?;
-                    region.inherited.clone_from(&inherited);
-                    regions.push(region);
-                }
+                region => regions.push(region?),
             }
+        }
+        if regions.is_empty() {
+            regions.push(started_anywhere(stopped, start)?);
         }
         for near in far {
             regions.first_mut().ok_or(RemoteError::NoRoom)?.reach_far(near);
@@ -331,7 +352,7 @@ impl UserSpace {
         let other = Tracer::run(|tracer| {
             let seized = SeizedThread::thread(tracer, pid, tid);
             release();
-            let stopped = seized?.stop(STOP_LIMIT)?.with_others(STOP_LIMIT)?;
+            let stopped = seized?.stop(HELD_LIMIT)?.with_others(STOP_LIMIT)?;
             let Some(other) = owner.changed(pid) else { return Ok(None) };
             expel(&stopped, inode, own_filters() + 1).map(|()| Some(other))
         })?;
