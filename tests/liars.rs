@@ -9,6 +9,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::Instant;
 
 use common::{can_trace, cudatrace, example, program, stderr, stdout, text};
+use cuda::gpu::{HIDDEN, KINDS};
 
 /// A user without rights.
 const NOBODY: u32 = 65534;
@@ -24,7 +25,8 @@ struct Liar {
 impl Liar {
     /// `None` if it cannot be built, or nothing can be traced.
     fn new() -> Option<Liar> {
-        let built = program("liar.c", &["-fno-strict-aliasing"]).filter(|_| can_trace())?;
+        let kinds = format!("-DKINDS={}", KINDS.len() + HIDDEN.len());
+        let built = program("liar.c", &["-fno-strict-aliasing", &kinds]).filter(|_| can_trace())?;
         let folder = tempfile::tempdir().expect("a folder");
         let open = std::fs::Permissions::from_mode(0o755);
         std::fs::set_permissions(folder.path(), open).expect("it is ours");

@@ -306,12 +306,15 @@ class Inner:
     def forward(self): time.mktime(noon)
 class Outer:
     def forward(self): Inner().forward(); time.mktime(noon)
+def forward():
+    def forward(): time.mktime(noon)
+    forward()
 def work():
     scheduler = sched.scheduler()
     scheduler.enter(0, 1, time.mktime, (noon,))
     scheduler.run()
 for _ in range(300):
-    Outer().forward(); time.mktime(noon); time.sleep(0.001)
+    Outer().forward(); time.mktime(noon); forward(); time.sleep(0.001)
 for _ in range(300):
     work()
 ";
@@ -342,10 +345,12 @@ for _ in range(300):
             // A process is known some time after its first call.
             let [inner, outer] = modules.each_ref().map(|module| count(module));
             assert!(inner >= 298 && outer >= 298, "{what}: {text}");
-            assert_eq!(inner + outer + count("(no module)"), 1200, "{what}: {text}");
+            // Without qualified names a function `forward` within another one is taken for a method.
+            let others = if is_before_qualified_names(&python) { 1200 } else { 1500 };
+            assert_eq!(inner + outer + count("(no module)"), others, "{what}: {text}");
             let run = if is_before_qualified_names(&python) { "run" } else { "scheduler.run" };
             let begin = format!(
-                "@site[\n        work ({path}:9)\n        <module> ({path}:13)\n          -> {run} ("
+                "@site[\n        work ({path}:12)\n        <module> ({path}:16)\n          -> {run} ("
             );
             let site = text
                 .split("@site[")

@@ -3,7 +3,7 @@
 //   SECRET   right, wrong, none
 //   PACKET   none, escapes, numbers, falls, random
 //   COUNT    connections
-// Prints "sent N" where the tracer has accepted N packets.
+// Built with -DKINDS=N, the number of kinds of records. Prints "sent N" where the tracer has accepted N packets.
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -23,7 +23,7 @@
 struct address { uint32_t pid, length; char name[NAME]; unsigned char secret[16]; };
 struct report {
     uint32_t state, status, version, kind, had_context, operators;
-    uint64_t passed[12], dropped, refused, without_time, clock_steps, missed;
+    uint64_t passed[KINDS], dropped, refused, without_time, clock_steps, missed;
     char holder[32];
 };
 

@@ -64,7 +64,7 @@ pub enum Member {
     Lines,
     /// In a code object: the line of its `def`.
     FirstLine,
-    /// 1: the table of lines has the format of Python 3.11 and later, which programs read.
+    /// 1: the table of lines has the format of Python 3.11 and later, which programs read, and names are qualified.
     HasLocations,
     /// Address of the state of the main thread, or 0.
     MainThread,
@@ -175,12 +175,16 @@ pub const WAITS_FOR_BACKWARD: u64 = 2;
 pub const BACKWARD: [&[u8; 8]; 2] = [b"_engine_", b"run_back"];
 /// The method of a module of PyTorch that does its work.
 pub const OF_MODULE: u64 = 4;
+/// The byte before the end of the name of a function within another one, `f.<locals>.forward`, which is no method.
+pub const WITHIN_FUNCTION: u8 = b'>';
 /// The end of its name, and the name before Python 3.11, whose names are not qualified, with the zero byte that ends it.
 pub const FORWARD: [&[u8; 8]; 2] = [b".forward", b"forward\0"];
 /// Where the characters of texts of one byte each may begin: of Python 3.12 and later, and before.
 pub const ASCII_HEADS: [u32; 2] = [40, 48];
-/// Parts of the paths of libraries: of `site-packages`, `dist-packages`, and Python's own, in its folder and in the interpreter.
-pub const OF_LIBRARIES: [&[u8; 8]; 4] = [b"ite-pack", b"ist-pack", b"python3.", b"<frozen "];
+/// Parts of the paths of libraries: of `site-packages`, `dist-packages`, and Python's own, in its folder and in the interpreter; of code that
+/// `torch.compile` makes, in files and in memory.
+pub const OF_LIBRARIES: [&[u8; 8]; 6] =
+    [b"ite-pack", b"ist-pack", b"python3.", b"<frozen ", b"rchinduc", b"<eval_wi"];
 
 /// Offset of the length in texts and tables.
 pub const LENGTH: u32 = 16;

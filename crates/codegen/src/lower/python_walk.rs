@@ -409,11 +409,14 @@ impl Body<'_, '_> {
 
     /// Notes that a function does the work of a module, if its characters begin here.
     fn note_module(&mut self, walk: Walk, head: u32) {
-        let [found, qualified, other] = std::array::from_fn(|_| self.b().block());
+        let [found, unqualified, qualified, other] = std::array::from_fn(|_| self.b().block());
         let [end, alone] = python::FORWARD.map(|name| i64::from_le_bytes(*name));
         let name = walk.copy().plus(python::COPIED_CODE);
+        let is_qualified = self.member(walk, Member::HasLocations);
+        self.b().branch(Cmp::Ne, is_qualified, 0, qualified, unqualified);
+        self.b().switch_to(unqualified);
         let first = self.load(name.plus(head), Width::B64, false);
-        self.b().branch(Cmp::Eq, first, alone, found, qualified);
+        self.b().branch(Cmp::Eq, first, alone, found, other);
         self.b().switch_to(qualified);
         // Longer names are cut.
         let length = self.load(name.plus(python::LENGTH), Width::B64, false);
@@ -423,7 +426,9 @@ impl Body<'_, '_> {
         let name = self.pointer(name);
         let place = self.b().bin(Bin::Add, name, within);
         let last = self.b().load(place, 0, Width::B64, false);
-        self.b().branch(Cmp::Eq, last, end, found, other);
+        self.go_on_unless(Cmp::Ne, last, end, other);
+        let before = self.b().load(place, -1, Width::B8, false);
+        self.b().branch(Cmp::Ne, before, i64::from(python::WITHIN_FUNCTION), found, other);
         self.b().switch_to(found);
         self.add_trait(walk, python::OF_MODULE);
         self.b().fall_into(other);
