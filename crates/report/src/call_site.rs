@@ -29,7 +29,7 @@ const FROZEN: &str = "<frozen ";
 pub(crate) struct CallSite {
     /// The line and its callers, innermost first.
     pub callers: Vec<Frame>,
-    /// What the line calls, outermost first.
+    /// Frames that the line calls, outermost first.
     pub calls: Vec<Frame>,
 }
 
