@@ -19,6 +19,10 @@ const INTERPRETER: &str = "_PyEval_EvalFrameDefault";
 /// The begin of the names that `-X perf` gives to code around each call of a function of Python.
 const TRAMPOLINE: &str = "py::";
 
+/// The begin of the names of functions for instructions, which the interpreter calls where it was built for tail calls (Python/ceval_macros.h, from
+/// 3.14 on).
+const INSTRUCTION: &str = "_TAIL_CALL_";
+
 /// Interpreters of ended processes that are kept: stacks of theirs may still be printed.
 const MOST_ENDED: usize = 1 << 12;
 
@@ -133,7 +137,7 @@ impl Pythons {
         let mut merged = Vec::with_capacity(native.len() + words.len());
         for frame in native {
             let is_named = |part: &str| frame.symbol.as_ref().is_some_and(|symbol| symbol.starts_with(part));
-            if is_named(TRAMPOLINE) {
+            if is_named(TRAMPOLINE) || is_named(INSTRUCTION) {
                 continue;
             }
             let is_interpreter = is_named(INTERPRETER);

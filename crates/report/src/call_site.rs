@@ -21,6 +21,13 @@ const STARTING_FILES: [&str; 5] = ["libc.so", "libc-", "libpthread", "ld-", "lib
 /// The begins of the names of files of the interpreter.
 const INTERPRETERS: [&str; 2] = ["python", "libpython"];
 
+/// The begins of the names of functions by which PyTorch's dispatcher calls the next one, without their parameters.
+const DISPATCHER: &str = "c10::impl::wrap_kernel_functor";
+/// The begin and the end of the name of a function that passes an operator on.
+const PASSES_ON: [&str; 2] = ["at::_ops::", "::redispatch"];
+/// Functions of PyTorch by which a module calls its `forward`, without their class.
+const MODULE_CALLS: [&str; 2] = ["_wrapped_call_impl", "_call_impl"];
+
 /// The begin of the path of a file that is compiled into the interpreter: such frames import modules, or run one.
 const FROZEN: &str = "<frozen ";
 
@@ -38,7 +45,7 @@ pub(crate) fn of(mut frames: Vec<Frame>) -> CallSite {
     let outermost = frames.iter().rposition(|frame| !starts_program(frame));
     frames.truncate(outermost.map_or(frames.len(), |at| at + 1));
     if frames.iter().any(Frame::is_python) {
-        frames.retain(|frame| !is_of_interpreter(frame));
+        frames.retain(|frame| !is_of_interpreter(frame) && !is_of_dispatch(frame));
         frames = without_starts_of_threads(&frames);
     }
     for frame in frames.iter_mut().filter(|frame| !frame.is_python()) {
@@ -111,6 +118,19 @@ fn is_of_interpreter(frame: &Frame) -> bool {
     }
 }
 
+/// Whether a frame only leads to the next one in PyTorch.
+fn is_of_dispatch(frame: &Frame) -> bool {
+    let name = frame.symbol.as_deref().unwrap_or_default();
+    let [operator, passes_on] = PASSES_ON;
+    match frame.is_python() {
+        true => MODULE_CALLS.contains(&name.rsplit('.').next().unwrap_or(name)),
+        false => {
+            let name = name.split('(').next().unwrap_or(name);
+            name.contains(DISPATCHER) || name.starts_with(operator) && name.ends_with(passes_on)
+        }
+    }
+}
+
 fn has_begin(frame: &Frame, names: &[&str]) -> bool {
     let file = frame.module.as_deref().and_then(|path| path.rsplit('/').next());
     file.is_some_and(|file| names.iter().any(|name| file.starts_with(name))) && !frame.is_python()
@@ -150,8 +170,12 @@ mod tests {
         let (callers, calls) = names(vec![
             native("cuMemAlloc_v2", "/lib/libcuda.so.1"),
             native("at::empty", "/lib/libtorch.so"),
+            native("void c10::impl::wrap_kernel_functor_unboxed_<f>::call(long)", "/lib/libtorch.so"),
+            native("at::_ops::empty::redispatch(long)", "/lib/libtorch.so"),
             native("cfunction_call", "/usr/bin/python3.11"),
             python("Linear.forward", LIBRARY),
+            python("Module._call_impl", LIBRARY),
+            python("Module._wrapped_call_impl", LIBRARY),
             python("step", "/home/me/train.py"),
             native("pybind11::call", "/lib/libtorch_python.so"),
             python("<module>", "/home/me/train.py"),

@@ -118,6 +118,9 @@ fn words(manifest: &Manifest, loss: &Loss) -> String {
             format!("{} of the program's memory failed, and gave 0 or \"\"", many("read", "reads"))
         }
         CounterKind::DivisionByZero => format!("{} by zero, which gave 1", many("division", "divisions")),
+        CounterKind::OutOfBounds => {
+            format!("{} out of the bounds of the array, and gave 0", many("index was", "indexes were"))
+        }
         CounterKind::LoopLimit => {
             format!("{} cut off at the limit of iterations", many("loop was", "loops were"))
         }

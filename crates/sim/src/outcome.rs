@@ -154,6 +154,8 @@ pub enum Loss {
     UserRead,
     /// Division by zero.
     DivisionByZero,
+    /// An index of an array was out of bounds.
+    OutOfBounds,
     /// A loop reached its limit of iterations.
     LoopLimit,
     /// A stack was not available.

@@ -510,6 +510,7 @@ fn loss(manifest: &Manifest, kind: &CounterKind) -> Option<Loss> {
         CounterKind::MissingKey(map) => Loss::MissingKey(name(*map)),
         CounterKind::UserRead => Loss::UserRead,
         CounterKind::DivisionByZero => Loss::DivisionByZero,
+        CounterKind::OutOfBounds => Loss::OutOfBounds,
         CounterKind::LoopLimit => Loss::LoopLimit,
         CounterKind::LostStack => Loss::LostStack,
         CounterKind::Entered(_) | CounterKind::Returned(_) | CounterKind::NoEntry(_) => return None,

@@ -32,6 +32,8 @@ pub enum CounterKind {
     UserRead,
     /// Divisions by zero.
     DivisionByZero,
+    /// Indexes of arrays that are out of bounds.
+    OutOfBounds,
     /// Loops that reached a limit of iterations.
     LoopLimit,
     /// Stacks that could not be stored.

@@ -484,7 +484,7 @@ impl Body<'_, '_> {
         result
     }
 
-    /// `$a[i]`: 0 if out of bounds.
+    /// `$a[i]`: 0 if out of bounds, which is counted.
     fn element_of(&mut self, base: &Expr, index: &Expr, ty: &Type) -> VReg {
         let size = self.cx.size(ty);
         let count = self.cx.size(&base.ty) / size;
@@ -493,8 +493,11 @@ impl Body<'_, '_> {
         let index = self.b().reg(index);
         let index = self.b().opaque(index);
         let result = self.b().copy(0);
-        let (inside, after) = (self.b().block(), self.b().block());
-        self.b().branch(Cmp::Ult, index, i64::from(count), inside, after);
+        let (inside, outside, after) = (self.b().block(), self.b().cold_block(), self.b().block());
+        self.b().branch(Cmp::Ult, index, i64::from(count), inside, outside);
+        self.b().switch_to(outside);
+        self.count(CounterKind::OutOfBounds);
+        self.b().jump(after);
         self.b().switch_to(inside);
         let at = self.b().bin(Bin::Mul, index, i64::from(size));
         let start = self.pointer(place);

@@ -220,6 +220,7 @@ fn word(kind: &CounterKind) -> &'static str {
         CounterKind::MissingKey(_) => "missing_key",
         CounterKind::UserRead => "user_read",
         CounterKind::DivisionByZero => "division_by_zero",
+        CounterKind::OutOfBounds => "out_of_bounds",
         CounterKind::LoopLimit => "loop_limit",
         CounterKind::LostStack => "lost_stack",
         CounterKind::NoUnwindTable => "no_unwind_table",

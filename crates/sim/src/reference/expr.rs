@@ -96,6 +96,9 @@ impl Meaning<'_> {
                 let index = self.eval(run, index).num() as u64;
                 let size = u64::from(abi::size(&e.ty, &self.program.structs));
                 let offset = usize::try_from(index.saturating_mul(size)).unwrap_or(usize::MAX);
+                if offset >= whole.bytes().len() {
+                    self.loss(Loss::OutOfBounds);
+                }
                 return self.inside(whole.bytes(), offset, &e.ty);
             }
             K::Load { base, .. }
