@@ -41,7 +41,7 @@ fn workload(script: &str) -> (&'static str, &'static [&'static str]) {
         "oom" => ("workload_habits", &["oom"]),
         "streams" => ("workload_habits", &["streams"]),
         "silent" => ("workload_runtime13", &["--threads", "1", "--silent", "3"]),
-        "steps" => ("workload_torch", &["4", "3", "1"]),
+        "steps" => ("workload_torch", &["40", "3", "1"]),
         "top" => ("workload_runtime13", &["--threads", "1", "--linger", "1500"]),
         _ => ("workload_runtime13", &["--threads", "1"]),
     }
