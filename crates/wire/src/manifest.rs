@@ -24,7 +24,7 @@ pub fn is_task_end(category: &str, event: &str) -> bool {
 }
 
 /// Version of this format; a reader refuses other versions.
-pub const VERSION: u32 = 22;
+pub const VERSION: u32 = 23;
 /// Bit of [`Manifest::gpu_kinds`]: the records need the time and the thread of the call that launched the work.
 pub const GPU_LAUNCHES: u32 = 1 << 31;
 /// Bit of [`Manifest::gpu_kinds`]: the records need the range of NVTX around that call.
