@@ -132,8 +132,7 @@ fn is_of_dispatch(frame: &Frame) -> bool {
 }
 
 fn has_begin(frame: &Frame, names: &[&str]) -> bool {
-    let file = frame.module.as_deref().and_then(|path| path.rsplit('/').next());
-    file.is_some_and(|file| names.iter().any(|name| file.starts_with(name))) && !frame.is_python()
+    frame.file().is_some_and(|file| names.iter().any(|name| file.starts_with(name))) && !frame.is_python()
 }
 
 /// Whether a frame of Python is of a library, as programs tell it for `pyline(own)`.

@@ -306,20 +306,22 @@ fn end(stack: &Stack<Place, DEPTH>, of: *const RecordFunction, scope: u8) {
     };
     let place = &kept[at];
     let start = place.start.load(Relaxed);
-    let record = || Record {
-        start,
-        end: sys::now(sys::CLOCK_MONOTONIC),
-        operator: place.name.load(Relaxed),
-        forward: place.forward.load(Relaxed),
-        value: at as u32,
-        tid: thread_id::current(),
-        ..Record::default()
-    };
-    if HAVE_RECORDS.load(Relaxed) && start != 0 {
-        batch::at_once(Kind::Operator, &record());
-    }
-    if HAVE_ANNOTATIONS.load(Relaxed) && scope == scope::USER && start != 0 {
-        batch::at_once(Kind::Annotation, &record());
+    if start != 0 {
+        let record = Record {
+            start,
+            end: sys::now(sys::CLOCK_MONOTONIC),
+            operator: place.name.load(Relaxed),
+            forward: place.forward.load(Relaxed),
+            value: at as u32,
+            tid: thread_id::current(),
+            ..Record::default()
+        };
+        if HAVE_RECORDS.load(Relaxed) {
+            batch::at_once(Kind::Operator, &record);
+        }
+        if HAVE_ANNOTATIONS.load(Relaxed) && scope == scope::USER {
+            batch::at_once(Kind::Annotation, &record);
+        }
     }
     show(stack, at);
     stack.cut(at as u32);

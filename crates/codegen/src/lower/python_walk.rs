@@ -141,8 +141,8 @@ impl Body<'_, '_> {
         self.go_on_unless(Cmp::Eq, found, 0, known);
         self.b().set(word, found);
         self.b().fall_into(known);
-        for word in [Word::Hash, Word::Count, Word::Addresses] {
-            self.put(walk, word, 0);
+        for of_all_frames in [Word::Hash, Word::Count, Word::Addresses] {
+            self.put(walk, of_all_frames, 0);
         }
         self.store(walk.word(Word::Addresses).plus(8), Width::B64, 0);
         self.go_on_unless(Cmp::Eq, word, 0, none);
@@ -403,7 +403,7 @@ impl Body<'_, '_> {
             let word = self.load(name.plus(offset), Width::B64, false);
             self.go_on_unless(Cmp::Ne, word, i64::from_le_bytes(*part), other);
         }
-        self.add_trait(walk, python::WAITS_FOR_BACKWARD);
+        self.change_traits(walk, Bin::Or, python::WAITS_FOR_BACKWARD);
         self.b().fall_into(other);
     }
 
@@ -430,13 +430,13 @@ impl Body<'_, '_> {
         let before = self.b().load(place, -1, Width::B8, false);
         self.b().branch(Cmp::Ne, before, i64::from(python::WITHIN_FUNCTION), found, other);
         self.b().switch_to(found);
-        self.add_trait(walk, python::OF_MODULE);
+        self.change_traits(walk, Bin::Or, python::OF_MODULE);
         self.b().fall_into(other);
     }
 
-    fn add_trait(&mut self, walk: Walk, which: u64) {
+    fn change_traits(&mut self, walk: Walk, how: Bin, bits: u64) {
         let traits = self.load(walk.copy().plus(python::TRAITS), Width::B64, false);
-        let traits = self.b().bin(Bin::Or, traits, which as i64);
+        let traits = self.b().bin(how, traits, bits as i64);
         self.store(walk.copy().plus(python::TRAITS), Width::B64, traits);
     }
 
@@ -460,9 +460,7 @@ impl Body<'_, '_> {
         self.put(walk, Word::TableAt, further);
         self.b().jump(next);
         self.b().switch_to(found);
-        let traits = self.load(walk.copy().plus(python::TRAITS), Width::B64, false);
-        let others = self.b().bin(Bin::And, traits, !(python::OWN as i64));
-        self.store(walk.copy().plus(python::TRAITS), Width::B64, others);
+        self.change_traits(walk, Bin::And, !python::OWN);
         self.b().jump(stop);
     }
 

@@ -3,6 +3,7 @@
 use crate::diagnostics::Diagnostics;
 use crate::diagnostics::suggest::similar;
 use crate::diagnostics::wording::did_you_mean;
+use crate::diagnostics::wording::listed;
 use crate::hir::{Config, MissingProbes, StackMode};
 use crate::limits;
 use crate::syntax::ast::{ConfigEntry, Expr, ExprKind};
@@ -270,9 +271,9 @@ pub static ONLY_OF_PROGRAMS: &[(StackMode, &str, &str)] = &[
 
 /// The modes of stacks, for a message.
 pub fn stack_modes() -> String {
-    let quoted: Vec<String> = STACK_MODES.iter().map(|(name, _)| format!("`{name}`")).collect();
-    let (last, others) = quoted.split_last().map_or(("", &[][..]), |(last, others)| (last.as_str(), others));
-    format!("modes are {} and {last}", others.join(", "))
+    let others = STACK_MODES.len() - 1;
+    let names = STACK_MODES.iter().map(|(name, _)| *name);
+    format!("modes are {} and `{}`", listed(names.take(others), others), STACK_MODES[others].0)
 }
 
 /// The mode of a stack by its name.

@@ -465,7 +465,7 @@ impl Frame {
     }
 
     /// Name of the file without its directory.
-    fn file(&self) -> Option<&str> {
+    pub(crate) fn file(&self) -> Option<&str> {
         self.module.as_deref()?.rsplit('/').next()
     }
 }
