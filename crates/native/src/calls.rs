@@ -58,11 +58,11 @@ pub(crate) fn kfunc(at: &mut Translator, name: &str) -> bool {
             at.asm.lea(Reg::RDI, Mem::Region(0));
             call(at, function::THREAD_POINTER);
         }
-        wire::unwind::READ_STACK if is_tracer(at) => at.asm.mov_imm(Reg::RAX, -EFAULT as u64),
-        wire::unwind::READ_STACK => {
-            at.asm.lea(Reg::RCX, Mem::Region(0));
+        wire::unwind::READ_WORD if is_tracer(at) => at.asm.mov_imm(Reg::RAX, -EFAULT as u64),
+        wire::unwind::READ_WORD => {
+            at.asm.lea(Reg::R8, Mem::Region(0));
             process_id(at.asm);
-            call(at, function::READ_STACK);
+            call(at, function::READ_WORD);
         }
         _ => return false,
     }

@@ -31,15 +31,18 @@ pub const FIND_RULE: &str = "ct_find_rule";
 pub const TELL_UNKNOWN: &str = "ct_tell_unknown";
 /// Bit of an answer: the mappings of the process are not known.
 pub const UNMAPPED: u64 = 1 << 33;
-/// Kernel function of programs in the traced process: `(buffer of READ_BUFFER bytes, address, u64 *result)`; returns 0 or an error.
-/// Reads a word of the stack, by pages, which it keeps in the buffer.
-pub const READ_STACK: &str = "ct_read_stack";
-/// Size of the buffer in bytes: the addresses that it holds, first and behind the last, whether a frame was guessed, and a page.
+/// Kernel function of programs in the traced process: `(buffer of READ_BUFFER bytes, address, u64 *result, memory of WALK_MEMORY bytes)`;
+/// returns 0 or an error. Reads a word of the stack, or of the interpreter.
+pub const READ_WORD: &str = "ct_read_word";
+/// Size of the buffer in bytes: the addresses that it holds, first and behind the last, and a page.
 pub const READ_BUFFER: u32 = READ_BUFFER_HEAD + 4096;
 /// Size of its head in bytes, which is zero at the start.
-pub const READ_BUFFER_HEAD: u32 = 24;
-/// Offset of the word that is not 0 if a frame of the walk was guessed: what is read then may be no stack.
-pub const HAS_GUESSED: u32 = 16;
+pub const READ_BUFFER_HEAD: u32 = 16;
+/// Size in bytes of what a walk knows of the memory that it reads, on the stack of the program: whether it may vanish, and eight pages that are
+/// there. All zero at the start.
+pub const WALK_MEMORY: u32 = 72;
+/// Offset of the word that is not 0 if what is read next may vanish at any time: it is another thread's, or a guess led there.
+pub const MAY_VANISH: u32 = 0;
 
 /// Largest number of tables, including the table that never exists.
 pub const MAX_TABLES: u32 = 1 << 13;

@@ -88,11 +88,13 @@ impl Body<'_, '_> {
         let layout = self.layout_of_process(walk, none);
         let [other_thread, own, follow] = std::array::from_fn(|_| self.b().block());
         let frame = self.b().copy(0);
+        self.set_may_vanish(walk, false);
         let state = self.thread_state(walk, layout, other_thread);
         let innermost = self.innermost_frame(walk, layout, state, other_thread);
         self.b().set(frame, innermost);
         self.b().branch(Cmp::Ne, frame, 0, own, other_thread);
         self.b().switch_to(other_thread);
+        self.set_may_vanish(walk, true);
         let waiting = self.frame_that_waits(walk, layout, none);
         self.b().set(frame, waiting);
         self.b().jump(follow);

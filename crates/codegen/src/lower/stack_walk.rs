@@ -12,8 +12,8 @@
 //! The state is in scratch memory, whose values the verifier does not track, so that it verifies one iteration only. Parameters
 //! of a walk are part of the state, so that all walks of a module share one callback.
 //!
-//! In the traced process a function of ours finds the rule, and another one reads the stack by pages, since each read of memory that
-//! may not be there is a system call. Return addresses that we have replaced are found on the way.
+//! In the traced process a function of ours finds the rule, and another one reads words, since each read of memory that may not be there is a
+//! system call. What it knows of the memory is on the program's stack. Return addresses that we have replaced are found on the way.
 //!
 //! Not here: the format of the tables (`wire::unwind`), and filling them.
 
@@ -136,6 +136,8 @@ pub(super) enum Word {
 #[derive(Copy, Clone)]
 pub(super) struct Walk {
     pub(super) at: Place,
+    /// Address of what is known of the memory that is read, in the traced process.
+    memory: Option<VReg>,
 }
 
 impl Walk {
@@ -250,7 +252,7 @@ impl Body<'_, '_> {
             true => (unwind::READ_BUFFER, unwind::READ_BUFFER_HEAD),
             false => (0, 0),
         };
-        let walk = Walk { at: self.scratch_temp(Walk::BYTES + buffer) };
+        let walk = Walk { at: self.scratch_temp(Walk::BYTES + buffer), memory: self.walk_memory() };
         self.zero(walk.at, 8 * (Word::Addresses as u32 + unwind::stack_words(limit)));
         self.zero(walk.buffer(), head);
         self.put(walk, Word::Limit, i64::from(limit));
@@ -258,6 +260,23 @@ impl Body<'_, '_> {
         let process = self.b().bin(Bin::Shr, thread, 32);
         self.put(walk, Word::Process, process);
         walk
+    }
+
+    /// Reserves what is known of the memory that a walk reads.
+    fn walk_memory(&mut self) -> Option<VReg> {
+        self.cx.runs_in_process().then(|| {
+            let slot = self.b().func_mut().slot(unwind::WALK_MEMORY, 8);
+            let memory = self.b().slot_addr(slot);
+            self.zero(Place::behind(memory), unwind::WALK_MEMORY);
+            memory
+        })
+    }
+
+    /// Says whether the memory that is read next may vanish at any time.
+    pub(super) fn set_may_vanish(&mut self, walk: Walk, may_vanish: bool) {
+        if let Some(memory) = walk.memory {
+            self.b().store(memory, unwind::MAY_VANISH as i16, Width::B64, i64::from(may_vanish));
+        }
     }
 
     fn native_frames(&mut self, walk: Walk, limit: u32) {
@@ -281,9 +300,12 @@ impl Body<'_, '_> {
         };
         let (callback, state) = (self.b().func_addr(callback), self.pointer(walk.at));
         // The argument of a callback must be an address on the stack.
-        let slot = self.b().func_mut().slot(8, 8);
+        let slot = self.b().func_mut().slot(8 + 8 * walk.memory.is_some() as u32, 8);
         let given = self.b().slot_addr(slot);
         self.b().store(given, 0, Width::B64, state);
+        if let Some(memory) = walk.memory {
+            self.b().store(given, 8, Width::B64, memory);
+        }
         self.b().call_void(Helper::Loop, &[i64::from(most).into(), callback.into(), given.into(), 0.into()]);
     }
 
@@ -295,8 +317,9 @@ impl Body<'_, '_> {
         let mut b = Builder::new(name.into(), FuncKind::Callback { args: 2 }, self.span);
         let given = b.param(1);
         let state = b.load(given, 0, Width::B64, false);
+        let memory = self.cx.runs_in_process().then(|| b.load(given, 8, Width::B64, false));
         self.fns.push(Fun::new(b, self.cx.share.callback));
-        let walk = Walk { at: Place::behind(state) };
+        let walk = Walk { at: Place::behind(state), memory };
         let func = self.finish_callback(|body, stop, next| write(body, walk, stop, next));
         self.cx.walk_callbacks.insert(name, func);
         func
@@ -310,13 +333,14 @@ impl Body<'_, '_> {
         self.store(walk.word(word), Width::B64, value);
     }
 
-    /// Loads the word at an address of the stack; jumps to `failed` if it cannot be read.
+    /// Loads a word of the stack or of the interpreter; jumps to `failed` if it cannot be read.
     pub(super) fn peek(&mut self, walk: Walk, address: impl Into<Operand>, failed: BlockId) -> VReg {
-        if !self.cx.runs_in_process() {
+        let Some(memory) = walk.memory else {
             return self.peek_by(Helper::ProbeReadUser, walk, address, failed);
-        }
+        };
         let (buffer, to) = (self.pointer(walk.buffer()), self.pointer(walk.word(Word::Read)));
-        let error = self.b().kfunc(unwind::READ_STACK, &[buffer.into(), address.into(), to.into()]);
+        let error =
+            self.b().kfunc(unwind::READ_WORD, &[buffer.into(), address.into(), to.into(), memory.into()]);
         self.go_on_unless(Cmp::Ne, error, 0, failed);
         self.get(walk, Word::Read)
     }
@@ -584,9 +608,7 @@ impl Body<'_, '_> {
         self.b().set(rule, i64::from(AT_ENTRY.encode()));
         self.b().jump(apply);
         self.b().switch_to(later);
-        if self.cx.runs_in_process() {
-            self.store(walk.buffer().plus(unwind::HAS_GUESSED), Width::B64, 1);
-        }
+        self.set_may_vanish(walk, true);
         let other = self.b().block();
         self.ends_soon(walk, ip, rule, apply, other);
         self.b().switch_to(other);

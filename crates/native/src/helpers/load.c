@@ -1,6 +1,6 @@
 /* Loads a library into the process by a thread of its own; see `load.rs`, which describes the same words. */
 
-enum { SYS_CLOSE = 3, SYS_FSTAT = 5, SYS_RT_SIGPROCMASK = 14, SYS_SENDTO = 44, SYS_RECVFROM = 45, SYS_SHUTDOWN = 48 };
+enum { SYS_CLOSE = 3, SYS_FSTAT = 5, SYS_SENDTO = 44, SYS_RECVFROM = 45, SYS_SHUTDOWN = 48 };
 enum { SYS_FUTEX = 202, FUTEX_WAIT_PRIVATE = 128, FUTEX_WAKE_PRIVATE = 129 };
 enum { SIG_SETMASK = 2, SHUT_RDWR = 2, RTLD_NOW = 2, EINTR = 4, MSG_NOSIGNAL = 0x4000 };
 enum { DONE = 0, REQUESTED = 1, CLAIMED = 2, WAITED_FOR = 3 };
