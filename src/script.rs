@@ -185,10 +185,12 @@ fn find(cli: &Cli) -> Result<Script> {
     if let Some(text) = &cli.execute {
         let stem = text.strip_suffix(".ct").unwrap_or(text);
         if bundled::find(stem).is_some() {
-            bail!("`{text}` is the name of a script, and -e takes its text: `cudatrace {stem}`");
+            bail!(
+                "-e expects the text of a script, and `{text}` is the name of one: `cudatrace {stem}` runs it"
+            );
         }
         if std::path::Path::new(text).is_file() || is_name_of_file(text) {
-            bail!("`{text}` is the name of a script, and -e takes its text: leave out -e");
+            bail!("-e expects the text of a script, and `{text}` is the name of one: leave out -e");
         }
         return Ok(Script::alone(Source::new(NO_FILE, text.as_str()), &cli.words));
     }

@@ -237,7 +237,9 @@ impl ExportSummary {
                 let reason = obstacle.map_or("it was slower than the events".into(), |obstacle| {
                     format!("the receiver accepted nothing for too long: {obstacle}")
                 });
-                losses.push(format!("export {what}: {dropped} of {all} records were dropped, as {reason}"));
+                losses.push(format!(
+                    "export {what}: {dropped} of {all} records were dropped, because {reason}"
+                ));
             }
             None => {}
         }

@@ -224,7 +224,7 @@ impl Reports {
         let lacks_operators = |report: &Report| report.operators == Operators::Refused as u32;
         if lacks_operators(&report) && !earlier.is_some_and(|earlier| lacks_operators(&earlier)) {
             messages.lost(&format!(
-                "no operators of process {pid}: its PyTorch lacks functions that 2.0 and later have, or no memory is left"
+                "operators of PyTorch are not seen in process {pid}: its PyTorch is older than 2.0, or the process is out of memory"
             ));
         }
         if earlier.is_some() {

@@ -1,4 +1,5 @@
-//! The library that is loaded into a traced process for the times of its GPU (`src/library`), and what it shares with the tracer.
+//! The library that is loaded into a traced process to collect records of what its GPU does (`src/library`), and the definitions that it shares
+//! with the tracer: messages, and the layout of records.
 
 pub mod kind_set;
 pub mod message;

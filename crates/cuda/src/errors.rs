@@ -142,7 +142,7 @@ static BOTH: &[(i64, &str)] = &[
     (100, "there is no CUDA device, or none is visible: check CUDA_VISIBLE_DEVICES and the driver"),
     (101, "no device has this number, or it does not support the request"),
     (102, "the device has no license"),
-    (200, "the code is no valid image for a device: broken, or of a wrong kind"),
+    (200, "the code to load is no valid GPU image: damaged, or in no supported format (PTX, cubin, fatbin)"),
     (205, "a buffer could not be mapped"),
     (206, "a buffer could not be unmapped"),
     (207, "the array is mapped and cannot be destroyed"),

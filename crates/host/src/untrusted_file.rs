@@ -1,7 +1,7 @@
-//! Untrusted files: files of traced processes, and files beside them.
+//! Untrusted files: those that a traced process uses, and those found through them, such as files of debug information.
 //!
 //! Such a file may be a pipe without a writer, a device, endless, or truncated while it is read. Reading it must not block, exhaust
-//! memory, or end the tracer.
+//! memory, or crash the tracer.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};

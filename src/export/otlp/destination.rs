@@ -189,7 +189,7 @@ fn parse(written: &str) -> Result<(Uri, Option<Protocol>)> {
         Some(("grpcs", rest)) => (Some(Protocol::Grpc), "https", rest),
         Some((scheme @ ("http" | "https"), rest)) => (None, scheme, rest),
         Some((scheme, _)) => {
-            bail!("`{written}`: no scheme `{scheme}`: expected http, https, grpc, grpcs or file")
+            bail!("`{written}`: unknown scheme `{scheme}`; expected http, https, grpc, grpcs or file")
         }
         // Without a port, a word is more likely a mistake than a host with a receiver at port 80.
         None if !written.contains(':') => {

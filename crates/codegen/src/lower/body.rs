@@ -1,14 +1,14 @@
-//! The state of lowering one side of one program, and its prologue: values that the whole body uses (cookie, thread, scratch cell
-//! ...) are computed once, in the earliest stage that uses them.
+//! The state of lowering one program, the entry or the return side of a clause, and its prologue. Values that the whole body uses (the attach
+//! cookie, the thread, the address of the scratch memory and others) are computed once, in the earliest of three stages that needs them:
 //!
 //! ```text
-//! guard:      pid filter, exit test
-//! predicate:  its values, then its test
-//! body:       further values, the statements
+//! guard:      is the process traced, and has the script not ended yet?
+//! predicate:  the values that the predicate needs first, then its test
+//! body:       the values that only the body needs, then its statements
 //! ```
 //!
-//! Inside a callback of `bpf_loop` the same values are read from the frame, a stack slot of the program. The callback receives
-//! its address.
+//! A callback of `bpf_loop` is another function and has none of these registers. The program stores the values in a stack slot, the frame, and
+//! passes its address to the callback.
 
 use super::cookie_layout::CookieLayout;
 use super::module::Cx;

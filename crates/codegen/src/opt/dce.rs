@@ -1,4 +1,4 @@
-//! Removes operations whose result is dead, and stack slots without uses.
+//! Removes operations without side effects whose result is dead, and stack slots without uses.
 
 use crate::ir::{AtomicOp, Func, Op, Operand, SlotId, VReg};
 

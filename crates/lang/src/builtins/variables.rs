@@ -289,7 +289,7 @@ pub(super) static ROWS: &[BuiltinSpec] = &[
     variable(
         |c, f| c.unknown_device(f.name, f.span),
         "chosen_device",
-        "`device`, only from calls that choose a device; in a process that was already running, unknown until such a call",
+        "`device`, known only from calls that choose a device, such as cudaSetDevice; -1 until the first one after tracing began",
         Calls,
         "cuda:launch { @launches[chosen_device] = count() }",
     ),

@@ -4,7 +4,7 @@
 //! struct point { int x; char name[4]; };      point: size 8, x int32 at 0, name int8[4] at 4
 //! ```
 //!
-//! Not here: offsets of members (`types::c_layout`).
+//! `types::c_layout` computes the offsets of members.
 
 use crate::builtins::args::Args;
 use crate::check::Checker;

@@ -241,7 +241,7 @@ impl Checker<'_> {
             _ => {
                 let message = "this has no address: variables, maps and memory have one";
                 self.error("E0223", span, message).help(
-                    "use the value itself; `&p->member` is an address in the memory that `p` points to",
+                    "leave out the `&` for the value; what a pointer leads to has an address, as in `&p->member`",
                 );
                 unknown(span)
             }

@@ -9,14 +9,16 @@
 //!
 //! The default determines the type of the option; without a default it is a switch.
 //!
-//! As a part of a probe, the option is the text of that part; the value 0 removes the probe:
+//! In the name of a probe the value of the option stands as text; the value 0 removes the probe:
 //!
 //! ```text
-//! interval:s:getopt("interval", 0), END { print(@) }    END { print(@) }, or with `--interval=5` also interval:s:5
+//! interval:s:getopt("interval", 0), END { print(@) }
+//!     without the option        END { print(@) }
+//!     with `--interval=5`       interval:s:5, END { print(@) }
 //! ```
 //!
-//! An option that is the period of a probe, or whose help begins or ends with a unit (`seconds between reports`), is a duration:
-//! `--interval=500ms`. The script gets a number in the option's unit.
+//! An option that is the period of a probe, or whose help begins or ends with a unit (`seconds between reports`), takes durations:
+//! `--interval=500ms`. The script gets a number in that unit. A period may be a fraction of its unit; elsewhere that is an error.
 
 use std::collections::HashSet;
 

@@ -2,13 +2,13 @@
 //!
 //! Source of the form and of the base time: pytorch/kineto, libkineto/src/output_json.cpp and output_json.h.
 //!
-//! - Times are microseconds with three decimals since a base that all ranks and runs share, so that these rows and those of a torch
-//!   profile can be merged into one list.
+//! - Times are microseconds with three decimals since kineto's base time, the beginning of a quarter of a year, which all ranks and runs
+//!   share. So the rows of this file and those of a torch profile can be merged into one list.
 //! - A call is one `X` row with its own `correlation`; the enclosing call is in `parent_correlation`.
-//! - Work of a GPU has rows only if a script records it (`gpu:kernel`): in the process of the device and the thread of the stream, with
-//!   the `correlation` of the outermost runtime call around the one that launched it, and an arrow from there. The begin of an arrow is
-//!   written with the first work of a call, since many calls have none, such as launches that a graph captures.
-//! - In calls the argument `stream`, which marks work on the GPU for readers, is named `cuda_stream`.
+//! - Work of a GPU has rows only if a script records it (`gpu:kernel`): the device is their process, the stream their thread. Their
+//!   `correlation` is that of the outermost runtime call that encloses the launching call, and an arrow leads from that call to them. The
+//!   begin of an arrow is written when the first work of its call arrives, since many calls cause none, such as launches that a graph captures.
+//! - Readers take a row with an argument `stream` for work of a GPU. In rows of calls that argument is named `cuda_stream`.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;

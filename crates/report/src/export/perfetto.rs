@@ -2,15 +2,16 @@
 //! track_descriptor, track_event, debug_annotation, clock_snapshot, interned_data, profile_common).
 //!
 //! A record arrives when its call has returned. The begin and end of a call are therefore written together, out of order of time;
-//! the importer sorts. Events with equal times keep the order of the file, which is the order of nesting: the end of a call comes
-//! after the ends of its nested calls, whose records are older.
+//! the importer sorts. Events with equal times keep the order of the file. Nested calls arrive before the call around them, so the end of a
+//! call comes after their ends.
 //!
-//! Work of a GPU is not nested, and its records are not in order of time. The importer would take two slices for nested ones whose
-//! begin and end have the same time, if the begin is first in the file. So such records are held back for a moment and sorted, and
-//! work that begins before the last work of its track has ended is written to another track of the same name, a lane.
+//! Work of a GPU is not nested, and its records are not in order of time. If one slice ends at the time at which the next begins, and the
+//! begin is first in the file, the importer takes the second for nested in the first. So such records are held back, some thousand
+//! at a time, and sorted. Work that begins before the last work of its track has ended is written to a lane: another track
+//! of the same name.
 //!
-//! Names, string values, and stacks with their frames are interned: written once, then referred to by number. A frame has no mapping:
-//! it is symbolized already, and its module is written in place of an unknown source file.
+//! Names, string values, and stacks with their frames are interned: written once, then referred to by number. A frame is symbolized already
+//! and therefore has no `Mapping`, Perfetto's record of a loaded file. If its source file is unknown, its module is written there.
 
 use std::io::{self, Write};
 use std::sync::Arc;

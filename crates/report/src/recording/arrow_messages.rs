@@ -1,6 +1,7 @@
 //! The messages of an Arrow stream, checked before they are decoded: a file may have been damaged, or made to do harm.
 //!
-//! The decoder verifies the structure of a message and the contents of arrays, but takes the places of buffers and their sizes for right.
+//! The decoder of the arrow crates verifies the structure of a message and the contents of arrays, but trusts the offsets and lengths of
+//! buffers. They are checked here.
 //!
 //! Format: <https://arrow.apache.org/docs/format/IPC.html>, "Encapsulated message format".
 

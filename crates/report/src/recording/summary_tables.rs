@@ -1,7 +1,7 @@
 //! The tables of a report: as text, as comma-separated values and as JSON.
 //!
-//! A CSV table has the columns of its JSON objects, in the same order. Times are in ns. `time_percent` is the share of a function's
-//! self time (`self_ns`) in the self time of all functions, so that driver calls within runtime calls do not count twice.
+//! A CSV table has a column for each key of its JSON objects, in the same order. Times are in ns. `time_percent` is a function's self time
+//! (`self_ns`) as a percentage of the self time of all functions, so that driver calls within runtime calls do not count twice.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -274,7 +274,7 @@ pub const PROBES: &[Code] = &[
     Code {
         code: "E0129",
         title: "no such records of a GPU",
-        explanation: "What a GPU did is written `gpu:KIND`, such as `gpu:kernel` or `gpu:memcpy`; `*` matches anything. \
+        explanation: "A probe on what a GPU did is `gpu:KIND`, such as `gpu:kernel` or `gpu:memcpy`; `*` matches any text. \
                       `cudatrace -l -v 'gpu:*'` lists the kinds with their arguments.",
         example: "gpu:kernels { @ = count() }",
         repaired: "gpu:kernel { @ = count() }",
