@@ -12,7 +12,7 @@ use std::path::PathBuf;
 const USAGE: &str = "\
 cudatrace SCRIPT... [-p PID | -- COMMAND...]    scripts by name, or files
        cudatrace -e PROGRAM [-p PID | -- COMMAND...]   the script itself
-       cudatrace [-p PID | -- COMMAND...]              a prompt
+       cudatrace [-p PID | -- COMMAND...]              the script `summary`; without a target, a prompt
        cudatrace SUBCOMMAND ...";
 
 /// A scriptable tracer for CUDA.
@@ -61,9 +61,18 @@ pub struct Cli {
     /// Run the script in the traced processes: fast probes, and no rights are needed
     ///
     /// Works for a command and for -p on x86-64. The functions are patched, with a jump to generated code. A script that needs the
-    /// kernel (its stacks, tracepoints, timers of samples) runs there instead, if that is permitted.
+    /// kernel (its stacks, tracepoints, timers of samples) runs there instead, if that is permitted. Where the kernel lets this user load
+    /// no programs, scripts run in the processes without this option, too.
     #[arg(long)]
     pub in_process: bool,
+
+    /// Run the script in the kernel, or say why that cannot be
+    #[arg(long, hide_short_help = true, conflicts_with = "in_process")]
+    pub in_kernel: bool,
+
+    /// Why scripts run in the traced processes although nobody has asked for it.
+    #[arg(skip)]
+    pub why_in_process: Option<String>,
 
     /// Wait for libraries that are not loaded yet (default with -p or a command)
     #[arg(long, hide_short_help = true)]
@@ -236,6 +245,11 @@ impl Cli {
             color,
             MessageKinds { notes: !quiet, warnings: !quiet && !no_warnings, details: verbose },
         )
+    }
+
+    /// Whether processes to trace are named, or a command.
+    pub fn has_target(&self) -> bool {
+        !self.pids.is_empty() || self.command.is_some() || !self.argv.is_empty()
     }
 
     /// Selects the last of several programs, and records a note that the others do not run.

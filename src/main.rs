@@ -49,6 +49,10 @@ fn main() -> ExitCode {
     };
     script::attach_values(&mut line.cli);
     script::take_help(&mut line.cli);
+    if line.subcommand.is_none() && !LISTINGS.iter().any(|listing| (listing.is_requested)(&line.cli)) {
+        script::choose_summary(&mut line.cli);
+    }
+    run::setup::choose_engine(&mut line.cli);
     let messages = line.cli.messages();
     let CommandLine { cli, matches, subcommand } = &line;
     let invocation =

@@ -119,6 +119,27 @@ fn bundled_scripts_need_no_rights() {
 }
 
 #[test]
+fn without_rights_a_target_is_traced_in_its_process_and_a_line_says_so() {
+    if !can_trace() {
+        return;
+    }
+    let (folder, binary) = public();
+    let run = |args: &[&str]| {
+        let output = as_nobody(folder.path(), &binary, args);
+        assert!(output.status.success(), "{args:?}: {}", stderr(&output));
+        (stdout(&output), stderr(&output))
+    };
+    let (said, messages) = run(&["--", "./workload_driver"]);
+    assert!(said.contains("MOST TIME IN") && said.contains("launches"), "{said}");
+    assert!(messages.contains("without root: probes run in the traced processes"), "{messages}");
+    let (said, messages) = run(&["-q", "kernels", "-c", "./workload_driver"]);
+    assert!(said.contains("vector_add"), "{said}");
+    assert_eq!(messages, "");
+    let (_, messages) = run(&["record", "--export", "jsonl=/dev/null", "--", "./workload_driver"]);
+    assert!(messages.contains("without root: probes run in the traced processes"), "{messages}");
+}
+
+#[test]
 fn a_refusal_without_rights_names_the_way_that_needs_none() {
     if !can_trace() {
         return;
@@ -129,13 +150,17 @@ fn a_refusal_without_rights_names_the_way_that_needs_none() {
         assert!(!output.status.success(), "{args:?}");
         stderr(&output)
     };
-    for args in [&["kernels", "--", "./workload_driver"][..], &["-e", "cuda:launch { @ = count() }"], &[]] {
+    let kernel = ["--in-kernel", "kernels", "--", "./workload_driver"];
+    for args in [&kernel[..], &["-e", "cuda:launch { @ = count() }"], &[]] {
         let said = refusal(args);
         assert!(said.contains("needs root, or CAP_BPF and CAP_PERFMON"), "{args:?}: {said}");
         assert!(said.contains("help: `--in-process` needs no rights"), "{args:?}: {said}");
     }
+    for args in [&["--in-process"][..], &["repl", "--", "./workload_driver"]] {
+        let said = refusal(args);
+        assert!(said.contains("the prompt needs root, or CAP_BPF and CAP_PERFMON"), "{args:?}: {said}");
+    }
     let said = refusal(&["--in-process"]);
-    assert!(said.contains("the prompt needs root, or CAP_BPF and CAP_PERFMON"), "{said}");
     assert!(said.contains("`cudatrace --in-process -e 'CLAUSES' -- COMMAND` needs no rights"), "{said}");
     let said = stdout(&as_nobody(folder.path(), &binary, &["doctor"]));
     assert!(said.contains("or with --in-process, which needs none"), "{said}");

@@ -80,7 +80,7 @@ fn clauses_are_attached_beside_each_other_and_print_at_the_end() {
         return;
     }
     // A command selects its own program, so that those of other tests are not traced.
-    let mut terminal = Terminal::start(&["-c", "true"]);
+    let mut terminal = Terminal::start(&["repl", "-c", "true"]);
     terminal.enters(ALLOCATED);
     terminal.sees("clause 1: 1 attach point");
     terminal.enters("uprobe:libcuda:cuMemFree { @frees = count() }");
@@ -177,7 +177,7 @@ fn an_open_brace_continues_and_tab_completes() {
     if !can_trace() {
         return;
     }
-    let mut terminal = Terminal::start(&["-c", "true"]);
+    let mut terminal = Terminal::start(&["repl", "-c", "true"]);
     terminal.enters("uprobe:libcuda:cuMemAlloc_v\t {");
     terminal.sees("... (an empty line ends it)");
     terminal.enters("@bytes = sum(args.by\t)");
@@ -223,7 +223,7 @@ fn the_process_is_chosen_while_it_runs() {
     let endless = ["--function", "push", "--threads", "1", "--calls", "1000000000000"];
     let start = || Running::start(Command::new(example("hammer")).args(endless));
     let (mut one, mut other) = (start(), start());
-    let mut terminal = Terminal::start(&["-p", &one.pid().to_string()]);
+    let mut terminal = Terminal::start(&["repl", "-p", &one.pid().to_string()]);
     let library = example("libhammer.so");
     terminal.enters(&format!("uprobe:{library}:hammer_push {{ @[pid] = count() }}"));
     terminal.sees("clause 1: 1 attach point");
@@ -262,7 +262,7 @@ fn a_signal_of_ctrl_c_stops_clauses_that_print() {
 
 fn piped(arguments: &[&str], commands: &str) -> Output {
     let mut command = common::cudatrace();
-    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.arg("repl").args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("cudatrace");
     child.stdin.take().expect("piped").write_all(commands.as_bytes()).expect("it reads");
     child.wait_with_output().expect("it ends")

@@ -14,6 +14,9 @@ use std::time::Duration;
 
 const COUNT: &str = "uprobe:libhammer:hammer_push { @ = count() }";
 
+/// Seconds after which the seccomp server lets a program continue without the tracer.
+const SERVER_PATIENCE: f64 = 3.0;
+
 fn trace(args: &[&str], command: &[&str]) -> Output {
     cudatrace().args(args).arg("--").args(command).output().expect("cudatrace starts")
 }
@@ -661,7 +664,7 @@ while time.time() < end:
     start = time.time()
     ctypes.CDLL(path)
     longest = max(longest, time.time() - start)
-print('longest', int(longest))",
+print('longest', longest)",
         examples().display(),
         folder.path().display()
     );
@@ -669,7 +672,10 @@ print('longest', int(longest))",
     command.args(["-e", "gpu:memset { @ = count() }", "--", "env", "-u", "CUDA_INJECTION64_PATH"]);
     let output = command.args(["python3", "-c", &program]).output().unwrap();
     let (said, messages) = (stdout(&output), stderr(&output));
-    assert!(said.contains("longest 0\n"), "{said}{messages}");
+    let longest = said.lines().find_map(|line| line.strip_prefix("longest ")?.parse::<f64>().ok());
+    // A thread that waits for the agent does so until the seccomp server gives up. On a machine where a dozen programs want two CPUs, a load
+    // takes a second, most of which the tracer waits for a CPU.
+    assert!(longest.is_some_and(|seconds| seconds < SERVER_PATIENCE), "{said}{messages}");
     assert!(messages.contains("GPU times are exact"), "{messages}");
     assert!(!messages.contains("waited for seconds"), "{messages}");
 }

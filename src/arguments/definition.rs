@@ -8,19 +8,19 @@ use clap::{Arg, ArgAction, ArgMatches, Command, CommandFactory, Id};
 /// Command lines to begin with, at the end of `cudatrace -h`.
 const BEGINNINGS: &str = "\
 Where to begin:
-  cudatrace summary -- python3 train.py        what does it do with CUDA?
+  cudatrace -- python3 train.py                what does it do with CUDA?
   cudatrace launchgap sync -p 4242             why is it slow? then Ctrl-C
   cudatrace memleak --interval=10 -p 4242      what is not freed?
   cudatrace -e 'uprobe:libcuda:cuMem* { @[func] = count() }' -p 4242
-  cudatrace --in-process kernels -- ./app      without root
+Without root, probes run in the traced program itself, as with --in-process.
 
 More: `cudatrace --help`; of a script or subcommand: `cudatrace NAME --help`.";
 
 /// Command lines with explanations, at the end of `cudatrace --help`.
 const EXAMPLES: &str = "\
 Examples:
-  cudatrace summary -- python3 train.py
-      what a program does with CUDA
+  cudatrace -- python3 train.py
+      what a program does with CUDA: the script `summary`
   cudatrace launchgap sync -p 4242
       why a running process is slow: two scripts in one trace, until Ctrl-C
   cudatrace -e 'uprobe:libcuda:cuMem* { @[func] = count() }'

@@ -8,6 +8,7 @@ pub mod help;
 pub mod list;
 pub mod man;
 pub mod record;
+pub mod repl;
 pub mod report;
 pub mod script_help;
 pub mod scripts;
@@ -19,6 +20,7 @@ use crate::subcommand::{Listing, Subcommands};
 pub static SUBCOMMANDS: Subcommands = Subcommands(&[
     record::SUBCOMMAND,
     report::SUBCOMMAND,
+    repl::SUBCOMMAND,
     scripts::SUBCOMMAND,
     help::SUBCOMMAND,
     doctor::SUBCOMMAND,

@@ -99,6 +99,11 @@ impl<'a> Planner<'a> {
         if in_process {
             setup::check_in_process(cli).map_err(Failure::wrong)?;
         }
+        if let Some(reason) = &cli.why_in_process {
+            messages.note(&format!(
+                "{reason}: probes run in the traced processes, as with --in-process (`--in-kernel` says what the kernel needs)"
+            ));
+        }
         compiled::check(&mut compilers, in_process).map_err(Failure::wrong)?;
         if cli.check {
             warn_of_stages(cli, messages);

@@ -120,6 +120,18 @@ pub fn check_in_process(cli: &Cli) -> anyhow::Result<()> {
     }
 }
 
+/// Makes a run with a target one in the traced processes, where the kernel loads no programs of this user.
+pub fn choose_engine(cli: &mut Cli) {
+    let is_chosen = cli.in_process || cli.in_kernel || cli.no_children || cli.check || cli.emit.is_some();
+    if !cli.has_target() || is_chosen || !cfg!(target_arch = "x86_64") {
+        return;
+    }
+    if let Err(error) = runtime::kernel::features::check_minimum() {
+        cli.why_in_process = Some(error.in_short());
+        cli.in_process = true;
+    }
+}
+
 /// Refuses `--in-process` at the prompt of a user without rights; others get the prompt in the kernel.
 pub fn check_prompt_in_process(messages: &Messages) -> Result<(), Failure> {
     match Kernel::probe() {

@@ -30,6 +30,20 @@ pub enum FeatureError {
     Kernel(#[source] io::Error),
 }
 
+impl FeatureError {
+    /// The reason in a few words, the begin of a sentence.
+    pub fn in_short(&self) -> String {
+        match self {
+            FeatureError::NotPermitted => "without root".into(),
+            FeatureError::LockedDown => "the kernel is locked down".into(),
+            FeatureError::KernelTooOld { release } => {
+                format!("Linux {release} is too old for probes of the kernel")
+            }
+            FeatureError::Kernel(error) => format!("the kernel loads no BPF programs ({error})"),
+        }
+    }
+}
+
 /// Error of loading an object.
 #[derive(Debug, Error)]
 pub enum LoadError {

@@ -57,6 +57,7 @@ pub const SUBCOMMAND: Subcommand = Subcommand {
     options: &[
         "pids",
         "in_process",
+        "in_kernel",
         "no_children",
         "command",
         "wait",

@@ -59,7 +59,10 @@ impl Kernel {
 }
 
 /// Refuses kernels that are too old or do not permit BPF.
-fn check_minimum() -> Result<(), FeatureError> {
+///
+/// # Errors
+/// The reason why this kernel loads no programs of this user.
+pub fn check_minimum() -> Result<(), FeatureError> {
     match load(&EXIT, Kind::default()) {
         Ok(_) => {}
         Err(error) => return Err(explain(error)),
