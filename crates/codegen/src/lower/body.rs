@@ -40,6 +40,9 @@ pub(super) struct Fun {
     /// Address of the frame, in a callback.
     pub frame: Option<VReg>,
     counter_key: Option<SlotId>,
+    /// The argument of the callbacks of walks of stacks, and the pages that walks know.
+    walk_argument: Option<SlotId>,
+    walk_memory: Option<SlotId>,
 }
 
 /// State of lowering a program; see the module documentation.
@@ -101,7 +104,27 @@ pub(super) struct RecordLoop {
 impl Fun {
     pub(super) fn new(mut b: Builder, budget: u32) -> Fun {
         let leave = b.block();
-        Fun { b, temps: Temps::new(budget), loops: vec![], leave, frame: None, counter_key: None }
+        Fun {
+            b,
+            temps: Temps::new(budget),
+            loops: vec![],
+            leave,
+            frame: None,
+            counter_key: None,
+            walk_argument: None,
+            walk_memory: None,
+        }
+    }
+
+    /// The slot of a kind of which a function needs one, however often.
+    fn only_slot(&mut self, kind: impl Fn(&mut Fun) -> &mut Option<SlotId>, bytes: u32) -> SlotId {
+        match *kind(self) {
+            Some(slot) => slot,
+            None => {
+                let slot = self.b.func_mut().slot(bytes, bytes.min(8));
+                *kind(self).insert(slot)
+            }
+        }
     }
 }
 
@@ -213,14 +236,17 @@ impl<'c, 'p> Body<'c, 'p> {
 
     /// The stack slot for keys of the counters' map.
     pub(super) fn counter_slot(&mut self) -> SlotId {
-        let fun = self.fun();
-        match fun.counter_key {
-            Some(slot) => slot,
-            None => {
-                let slot = fun.b.func_mut().slot(4, 4);
-                *fun.counter_key.insert(slot)
-            }
-        }
+        self.fun().only_slot(|fun| &mut fun.counter_key, 4)
+    }
+
+    /// The stack slot for the argument of callbacks of walks: one or two words.
+    pub(super) fn walk_argument_slot(&mut self, words: u32) -> SlotId {
+        self.fun().only_slot(|fun| &mut fun.walk_argument, 8 * words)
+    }
+
+    /// The stack slot for what walks know of the memory that they read.
+    pub(super) fn walk_memory_slot(&mut self, bytes: u32) -> SlotId {
+        self.fun().only_slot(|fun| &mut fun.walk_memory, bytes)
     }
 
     /// Whether the body of the probe walks user stacks.

@@ -265,7 +265,7 @@ impl Body<'_, '_> {
     /// Reserves what is known of the memory that a walk reads.
     fn walk_memory(&mut self) -> Option<VReg> {
         self.cx.runs_in_process().then(|| {
-            let slot = self.b().func_mut().slot(unwind::WALK_MEMORY, 8);
+            let slot = self.walk_memory_slot(unwind::WALK_MEMORY);
             let memory = self.b().slot_addr(slot);
             self.zero(Place::behind(memory), unwind::WALK_MEMORY);
             memory
@@ -300,7 +300,7 @@ impl Body<'_, '_> {
         };
         let (callback, state) = (self.b().func_addr(callback), self.pointer(walk.at));
         // The argument of a callback must be an address on the stack.
-        let slot = self.b().func_mut().slot(8 + 8 * walk.memory.is_some() as u32, 8);
+        let slot = self.walk_argument_slot(1 + u32::from(walk.memory.is_some()));
         let given = self.b().slot_addr(slot);
         self.b().store(given, 0, Width::B64, state);
         if let Some(memory) = walk.memory {
