@@ -54,9 +54,17 @@ struct Collection {
     report: Report,
 }
 
+/// The state of the driver when a collection starts.
+#[derive(Copy, Clone, PartialEq, Eq)]
+pub(crate) enum DriverState {
+    /// `cuInit` is loading the library. The driver refuses calls, and those who trace failures would see them.
+    Initializes,
+    Runs,
+}
+
 /// Starts a collection with its thread, after `hello`. The calling thread sets CUPTI up, so that it sees all that the program does afterwards. Returns
 /// 0, or an error number.
-pub(crate) fn start(socket: Descriptor, hello: &Hello) -> c_int {
+pub(crate) fn start(socket: Descriptor, hello: &Hello, driver: DriverState) -> c_int {
     // SAFETY: no arguments.
     let pid = unsafe { sys::getpid() } as u32;
     if !presence::begin(pid, socket) {
@@ -73,7 +81,7 @@ pub(crate) fn start(socket: Descriptor, hello: &Hello) -> c_int {
         flush_ms: 0,
         report: Report::default(),
     };
-    collection.set_up();
+    collection.set_up(driver);
     // SAFETY: no other thread has it, see `CollectionCell`.
     unsafe { *COLLECTION.0.get() = Some(collection) };
     if !start_thread() {
@@ -134,7 +142,7 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
     // SAFETY: see `CollectionCell`.
     if let Some(mut collection) = unsafe { (*COLLECTION.0.get()).take() } {
         if collection.flush_ms == 0 {
-            collection.set_up();
+            collection.set_up(DriverState::Runs);
         }
         collection.collect();
         // The tracer counts what other threads launch until the process has ended.
@@ -164,7 +172,7 @@ fn take_name_of_process() {
 
 impl Collection {
     /// Waits for the request and enables its kinds.
-    fn set_up(&mut self) {
+    fn set_up(&mut self, driver: DriverState) {
         let request = match self.socket.wait(PATIENCE) {
             true => self.socket.receive(),
             false => None,
@@ -172,7 +180,8 @@ impl Collection {
         let Some((request, memory)) = request else { return };
         memory.into_iter().for_each(counts::map);
         self.flush_ms = request.flush_ms.clamp(1, 10_000) as c_int;
-        self.report.had_context = Driver::loaded().is_some_and(|driver| driver.has_context()).into();
+        let has_context = || Driver::loaded().is_some_and(|driver| driver.has_context());
+        self.report.had_context = (driver == DriverState::Runs && has_context()).into();
         let no_forks = NoForks::begin();
         handle_exit();
         match self.enable(&request) {

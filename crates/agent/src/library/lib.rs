@@ -46,6 +46,7 @@ mod tracer;
 mod waiting;
 mod waits;
 
+use collection::DriverState;
 use core::ffi::c_int;
 
 /// Where the tracer listens, which writes it into the file before a process loads it.
@@ -61,7 +62,7 @@ pub static cudatrace_tracer: tracer::TracerAddress = tracer::TracerAddress::none
 pub unsafe extern "C" fn InitializeInjection() -> c_int {
     tracer::load_next(&cudatrace_tracer);
     if let Some(socket) = tracer::connect(&cudatrace_tracer) {
-        collection::start(socket, &tracer::hello(&cudatrace_tracer));
+        collection::start(socket, &tracer::hello(&cudatrace_tracer), DriverState::Initializes);
     }
     1
 }
@@ -83,7 +84,7 @@ pub unsafe extern "C" fn InitializeInjectionNvtx2(get: ranges::GetTable) -> c_in
 /// The caller owns `socket`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudatrace_attach(socket: c_int) -> c_int {
-    collection::start(sys::Descriptor(socket), &tracer::hello(&cudatrace_tracer))
+    collection::start(sys::Descriptor(socket), &tracer::hello(&cudatrace_tracer), DriverState::Runs)
 }
 
 /// Never called: nothing here panics on purpose, and a panic must not unwind into CUPTI.
