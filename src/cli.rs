@@ -70,6 +70,14 @@ pub struct Cli {
     #[arg(long, hide_short_help = true, conflicts_with = "in_process")]
     pub in_kernel: bool,
 
+    /// The user who has called sudo.
+    #[arg(skip)]
+    pub sudoer: Option<String>,
+
+    /// Variables that the command has in addition to those of this process.
+    #[arg(skip)]
+    pub environment: Vec<(OsString, OsString)>,
+
     /// Why scripts run in the traced processes although nobody has asked for it.
     #[arg(skip)]
     pub why_in_process: Option<String>,
@@ -196,7 +204,7 @@ pub struct Cli {
     #[arg(long = "unsafe", hide_short_help = true)]
     pub allow_unsafe: bool,
 
-    /// Run the command as this user, not as root: `--user $USER`
+    /// Run the command as this user; under sudo it runs as you, with your environment, unless this is `root`
     #[arg(long, value_name = "NAME")]
     pub user: Option<String>,
 
@@ -249,7 +257,12 @@ impl Cli {
 
     /// Whether processes to trace are named, or a command.
     pub fn has_target(&self) -> bool {
-        !self.pids.is_empty() || self.command.is_some() || !self.argv.is_empty()
+        !self.pids.is_empty() || self.starts_command()
+    }
+
+    /// Whether there is a command to start.
+    pub fn starts_command(&self) -> bool {
+        self.command.is_some() || !self.argv.is_empty()
     }
 
     /// Selects the last of several programs, and records a note that the others do not run.
@@ -278,7 +291,7 @@ impl Cli {
 
     /// Options for all exports.
     pub fn export_options(&self) -> kinds::ExportOptions {
-        let owner = self.user.as_deref().and_then(FileOwner::named);
+        let owner = self.user.as_deref().or(self.sudoer.as_deref()).and_then(FileOwner::named);
         kinds::ExportOptions { rotate: self.rotate, trace_per: self.trace_per.clone(), owner }
     }
 

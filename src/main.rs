@@ -20,6 +20,7 @@ mod repl;
 mod run;
 mod script;
 mod subcommand;
+mod sudoer;
 mod symbolize;
 mod terminal;
 
@@ -52,6 +53,7 @@ fn main() -> ExitCode {
     if line.subcommand.is_none() && !LISTINGS.iter().any(|listing| (listing.is_requested)(&line.cli)) {
         script::choose_summary(&mut line.cli);
     }
+    sudoer::choose_user(&mut line.cli);
     run::setup::choose_engine(&mut line.cli);
     let messages = line.cli.messages();
     let CommandLine { cli, matches, subcommand } = &line;

@@ -87,7 +87,7 @@ fn a_user_namespace_without_rights_is_refused_with_the_reason() {
         return;
     }
     let mut command = Command::new("unshare");
-    command.args(["-Ur", env!("CARGO_BIN_EXE_cudatrace"), "-e", COUNT, "--", "true"]);
+    command.args(["-Ur", env!("CARGO_BIN_EXE_cudatrace"), "--in-kernel", "-e", COUNT, "--", "true"]);
     let output = command.output().expect("unshare");
     assert!(!output.status.success() && stderr(&output).contains("CAP_BPF"), "{}", stderr(&output));
 }
@@ -295,4 +295,30 @@ fn a_command_of_another_user_has_none_of_our_rights_and_files() {
     ]));
     let traced = run(cudatrace().args(["--user", "nobody", "-q", "-e", COUNT, "--", "sh", "-c", show]));
     assert!(traced.starts_with(&alone) && alone.contains("nobody"), "{alone} {traced}");
+}
+
+/// A shell with the name of sudo, which has an environment from elsewhere, starts cudatrace with another one.
+#[test]
+fn under_sudo_a_command_runs_as_who_has_called_it_with_the_environment_of_the_shell() {
+    if !can_trace() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let sudo = folder.path().join("sudo");
+    std::fs::copy("/bin/bash", &sudo).expect("it is copied");
+    let show = "echo $(id -un) $MARK $HOME";
+    let run_by_sudo = |options: &str| {
+        let binary = env!("CARGO_BIN_EXE_cudatrace");
+        let trace = format!(
+            "unset MARK; SUDO_USER=nobody {binary} {options} -e 'BEGIN {{ }}' -- sh -c '{show}'; echo status $?"
+        );
+        Command::new(&sudo).args(["-c", &trace]).env("MARK", "of_the_shell").output().expect("it starts")
+    };
+    let traced = run_by_sudo("");
+    let (said, messages) = (stdout(&traced), stderr(&traced));
+    assert!(said.starts_with("nobody of_the_shell /nonexistent\n"), "{said}{messages}");
+    assert!(messages.contains("the command runs as nobody, who has called sudo"), "{messages}");
+    let traced = run_by_sudo("--user root");
+    let (said, messages) = (stdout(&traced), stderr(&traced));
+    assert!(said.starts_with("root /root\n"), "{said}{messages}");
 }

@@ -96,7 +96,7 @@ fn a_user_without_rights_gets_the_list_of_needed_rights() {
     let copy = std::env::temp_dir().join(format!("cudatrace-{}", std::process::id()));
     std::fs::copy(env!("CARGO_BIN_EXE_cudatrace"), &copy).expect("a place for temporary files");
     // The root folder is not writable for the user, who needs rights to trace first.
-    for args in [["-e", "interval:s:1 { exit() }"], ["record", "-p1"]] {
+    for args in [["-e", "interval:s:1 { exit() }"], ["record", "--in-kernel"]] {
         let mut command = Command::new("setpriv");
         command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&copy).current_dir("/");
         let output = command.args(args).output().expect("setpriv is part of util-linux");

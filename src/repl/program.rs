@@ -76,7 +76,7 @@ impl Program {
         self.retarget(repl, session, Vec::new(), Some(argv.clone()))?;
         let command = Command {
             argv: argv.clone(),
-            environment: repl.gpu.environment(repl.messages),
+            environment: [repl.cli.environment.clone(), repl.gpu.environment(repl.messages)].concat(),
             user: repl.cli.user.clone(),
             watch_ends: true,
             reported: if walks_stacks(session.manifest()) { MappingScope::Fixed } else { MappingScope::New },

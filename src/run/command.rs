@@ -35,11 +35,12 @@ pub fn start(plan: &Plan) -> Result<Option<Child>, Failure> {
         true => MappingScope::Fixed,
         false => MappingScope::New,
     };
+    let for_agent = plan
+        .records
+        .map_or_else(Vec::new, |wanted| gpu::Agents::environment(wanted.file, wanted.kinds, plan.messages));
     let command = Command {
         argv,
-        environment: plan.records.map_or_else(Vec::new, |wanted| {
-            gpu::Agents::environment(wanted.file, wanted.kinds, plan.messages)
-        }),
+        environment: [plan.cli.environment.clone(), for_agent].concat(),
         user: plan.cli.user.clone(),
         watch_ends: prints_symbols(manifest),
         reported,
@@ -51,9 +52,9 @@ pub fn start(plan: &Plan) -> Result<Option<Child>, Failure> {
 
 /// Warns of an unexpected behaviour of the command.
 fn warn_of_behaviour(plan: &Plan) {
-    let sudoer = std::env::var("SUDO_USER").ok().filter(|name| name != "root" && plan.cli.user.is_none());
-    if let Some(name) = sudoer {
-        plan.messages.note(&format!("the command runs as root; `--user {name}` runs it as {name}"));
+    if let Some(name) = plan.cli.sudoer.as_ref().filter(|_| plan.cli.user == plan.cli.sudoer) {
+        plan.messages
+            .note(&format!("the command runs as {name}, who has called sudo; `--user root` runs it as root"));
     }
 }
 

@@ -36,7 +36,8 @@ impl Target {
     /// The machine as scripts with this target see it.
     pub fn machine(&self, cli: &Cli) -> Machine {
         let (pids, command, lib_overrides) = (self.pids.clone(), self.argv.clone(), cli.libs.clone());
-        let scope = Scope { pids, command, lib_overrides, ..Scope::default() };
+        let environment = cli.environment.iter().cloned().collect();
+        let scope = Scope { pids, command, environment, lib_overrides };
         host::search_in_folders(cli.debuginfo.clone());
         Machine::new(scope).with_kernel(&crate::kernel_catalog::RunningKernel)
     }

@@ -26,9 +26,14 @@ pub fn with_descendants(pids: &[u32]) -> Vec<u32> {
 
 /// Whether a process is one of `roots`, or a descendant of one. Reads only its ancestors, however many processes there are.
 pub fn descends_from(pid: u32, roots: &[u32]) -> bool {
+    with_ancestors(pid).any(|pid| roots.contains(&pid))
+}
+
+/// A process, its parent, the parent of that, and so on.
+pub fn with_ancestors(pid: u32) -> impl Iterator<Item = u32> {
     let parent = |pid: &u32| Stat::of(*pid).map(|fields| fields.parent).filter(|parent| *parent != 0);
     // Parents change while they are read; the limit is that of a chain of processes.
-    std::iter::successors(Some(pid), parent).take(MOST_ANCESTORS).any(|pid| roots.contains(&pid))
+    std::iter::successors(Some(pid), parent).take(MOST_ANCESTORS)
 }
 
 /// Largest number of ancestors that are read.

@@ -17,7 +17,7 @@ pub mod seccomp;
 pub mod stat;
 pub mod status;
 
-pub use family::{descends_from, with_descendants};
+pub use family::{descends_from, with_ancestors, with_descendants};
 pub use maps::{Mapping, MappingName, mappings};
 pub use ns::{
     Namespace, namespace, namespace_name, own_pid_namespace, pid_namespace, sees_all_pids,
