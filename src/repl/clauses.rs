@@ -254,7 +254,7 @@ impl Repl<'_> {
         let Some(maps) = session.unwind_maps() else { return };
         let mut traced = self.machine.scope().pids.clone();
         traced.extend(self.program.pid());
-        self.extender.walk_stacks(maps).start_with(&traced);
+        self.extender.walk_stacks(maps, true).start_with(&traced);
         match UnwindUpdater::new(self.extender) {
             Ok(updater) => self.joining.borrow_mut().push(Box::new(updater)),
             Err(error) => self.messages.warning(&format!(

@@ -71,7 +71,8 @@ impl<'a> LoadedRun<'a> {
         let script = LoadedScript::load_before(first, &in_process, &options).map_err(Failure::loading)?;
         plan.messages.detail(|| format!("loaded after {:?}", plan.start.elapsed()));
         let pythons = || Rc::new(Pythons::new(script.stacks()));
-        let unwinder = script.unwind_maps().map(|maps| Unwinder::new(maps, pythons(), plan.messages));
+        let unwinder = |maps| Unwinder::new(maps, plan.reads_unwind_tables, pythons(), plan.messages);
+        let unwinder = script.unwind_maps().map(unwinder);
         if let Some(unwinder) = &unwinder {
             unwinder.start_complete(&prepared.to_unwind);
         }

@@ -366,6 +366,11 @@ impl<'a> Compiler<'a> {
         lang::expand::mentions_user_stacks(&self.ast)
     }
 
+    /// Whether the script may use native frames of user stacks, now or in a module that joins later.
+    pub fn mentions_native_stacks(&self) -> bool {
+        lang::expand::mentions_native_stacks(&self.ast)
+    }
+
     /// Whether programs look for the control block of their thread.
     pub fn uses_thread_pointer(&self) -> bool {
         let mut found = false;

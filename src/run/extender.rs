@@ -133,8 +133,9 @@ impl<'a> Extender<'a> {
     }
 
     /// Starts unwind tables, when the first script that walks stacks has joined.
-    pub fn walk_stacks(&self, maps: UnwindMaps) -> &Unwinder<'a> {
-        self.unwinder.get_or_init(|| Unwinder::new(maps, Rc::clone(&self.names.pythons), self.messages))
+    pub fn walk_stacks(&self, maps: UnwindMaps, reads_tables: bool) -> &Unwinder<'a> {
+        self.unwinder
+            .get_or_init(|| Unwinder::new(maps, reads_tables, Rc::clone(&self.names.pythons), self.messages))
     }
 }
 

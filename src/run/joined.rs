@@ -25,7 +25,7 @@ pub fn join<'a>(
     }
     patch_running(plan, session, extender)?;
     if let (None, Some(maps)) = (extender.unwinder(), session.unwind_maps()) {
-        extender.walk_stacks(maps).start_with(&prepared.to_unwind);
+        extender.walk_stacks(maps, plan.reads_unwind_tables).start_with(&prepared.to_unwind);
     }
     Ok(())
 }

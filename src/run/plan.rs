@@ -77,6 +77,8 @@ pub struct Plan<'a> {
     pub in_process: bool,
     /// Clauses that run in the kernel beside them.
     pub in_kernel: Option<String>,
+    /// True if walks of stacks need the unwind tables of files.
+    pub reads_unwind_tables: bool,
     /// Why the kernel runs scripts that were to run in the traced processes.
     pub why_kernel: Option<String>,
     pub start: Instant,
@@ -116,7 +118,8 @@ impl<'a> Planner<'a> {
             compiled::emit(path, objects, messages).map_err(Failure::wrong)?;
             return Ok(None);
         }
-        Ok(Some((self.with(compiled)?, compilers)))
+        let reads_unwind_tables = compilers.iter().any(Compiler::mentions_native_stacks);
+        Ok(Some((self.with(compiled, reads_unwind_tables)?, compilers)))
     }
 
     fn compile(
@@ -140,7 +143,7 @@ impl<'a> Planner<'a> {
         Ok(CompiledScripts { why_kernel, ..compiled })
     }
 
-    fn with(&self, compiled: CompiledScripts) -> Result<Plan<'a>, Failure> {
+    fn with(&self, compiled: CompiledScripts, reads_unwind_tables: bool) -> Result<Plan<'a>, Failure> {
         let CompiledScripts { modules, features, in_process, by_link, in_kernel, why_kernel } = compiled;
         let bytes: usize = modules.iter().map(|module| module.elf.len()).sum();
         self.inputs
@@ -162,6 +165,7 @@ impl<'a> Planner<'a> {
             features,
             by_link,
             in_process,
+            reads_unwind_tables,
             why_kernel,
             in_kernel,
             start: self.start,

@@ -59,6 +59,8 @@ pub struct Unwinder<'a> {
 
 struct Inner {
     maps: UnwindMaps,
+    /// False if walks are of frames of Python alone: large programs have tables of a hundred megabytes.
+    reads_tables: bool,
     files: HashMap<FileKey, Option<FileTable>>,
     /// Keys of files at which programs were held.
     keys: HashMap<FileState, FileKey>,
@@ -134,12 +136,27 @@ struct BackgroundTable {
 }
 
 impl<'a> Unwinder<'a> {
-    /// Creates the owner of the tables in `maps`. Interpreters of Python become known to `pythons`.
-    pub fn new(maps: UnwindMaps, pythons: Rc<Pythons>, messages: &'a Messages) -> Unwinder<'a> {
+    /// Creates the owner of the tables in `maps`, which are filled if `reads_tables`. Interpreters of Python become known to `pythons`.
+    pub fn new(
+        maps: UnwindMaps,
+        reads_tables: bool,
+        pythons: Rc<Pythons>,
+        messages: &'a Messages,
+    ) -> Unwinder<'a> {
         let (finish, finished) = channel();
         let (files, keys, processes) = (HashMap::new(), HashMap::new(), HashMap::new());
-        let inner =
-            Inner { maps, files, keys, processes, finished, unfinished: 0, finish, rows: 0, bytes: 0 };
+        let inner = Inner {
+            maps,
+            reads_tables,
+            files,
+            keys,
+            processes,
+            finished,
+            unfinished: 0,
+            finish,
+            rows: 0,
+            bytes: 0,
+        };
         let pythons = PythonFinder::new(pythons, messages);
         Unwinder { inner: RefCell::new(inner), pythons, messages }
     }
@@ -364,7 +381,7 @@ impl Inner {
         if self.files.contains_key(&key) {
             return Ok(());
         }
-        let Some(source) = source else {
+        let Some(source) = source.filter(|_| self.reads_tables) else {
             self.files.insert(key, None);
             return Ok(());
         };

@@ -90,15 +90,17 @@ pub fn map_names(clause: &Clause, all: bool) -> BTreeSet<String> {
 
 /// Whether an expanded script uses user stacks.
 pub fn mentions_user_stacks(script: &Script) -> bool {
+    mentions(script, |e| shared_stacks::user_stack(e).is_some())
+}
+
+/// Whether a script may use native frames of user stacks, not only those of Python.
+pub fn mentions_native_stacks(script: &Script) -> bool {
+    mentions(script, |e| shared_stacks::user_stack(e) == Some(shared_stacks::UserStack::Native))
+}
+
+fn mentions(script: &Script, mut is_one: impl FnMut(&Expr) -> bool) -> bool {
     let mut found = false;
-    let see = |e: &Expr| {
-        let name = match &e.kind {
-            ExprKind::Ident(name) => name,
-            ExprKind::Call { name, .. } => &name.node,
-            _ => return,
-        };
-        found |= shared_stacks::is_user_stack(name);
-    };
+    let see = |e: &Expr| found |= is_one(e);
     look::script(script, &mut Preorder(see));
     found
 }

@@ -96,6 +96,30 @@ pub(crate) fn is_user_stack(name: &str) -> bool {
     name != "kstack" && WALKS.contains(&name)
 }
 
+/// The frames that an expression may need of the user stack.
+#[derive(Copy, Clone, PartialEq, Eq)]
+pub(crate) enum UserStack {
+    /// Frames of Python alone.
+    Python,
+    Native,
+}
+
+/// The frames that an expression itself needs of the user stack; `None`: none.
+pub(crate) fn user_stack(e: &Expr) -> Option<UserStack> {
+    let (name, args) = match &e.kind {
+        ExprKind::Ident(name) => (name.as_str(), &[][..]),
+        ExprKind::Call { name, args } => (name.node.as_str(), &args[..]),
+        _ => return None,
+    };
+    let is_python = |arg: &Expr| matches!(&arg.kind, ExprKind::Ident(mode) if mode == "python");
+    match name {
+        "ustack" | "dw_ustack" if args.iter().any(is_python) => Some(UserStack::Python),
+        "ustack" | "dw_ustack" => Some(UserStack::Native),
+        _ if is_user_stack(name) => Some(UserStack::Python),
+        _ => None,
+    }
+}
+
 /// Shares the stacks of all clauses with several stacks.
 pub(crate) fn share(script: &mut Script) {
     for item in &mut script.items {
@@ -258,6 +282,21 @@ mod tests {
     use crate::diagnostics::Diagnostics;
     use crate::parse;
     use crate::source::span::Source;
+
+    #[test]
+    fn frames_of_python_alone_are_no_native_stack() {
+        let mentions = |body: &str| {
+            let source = Source::new("t.ct", format!("uprobe:libcuda:cuInit {{ {body} }}"));
+            let script = parse(&source, &[], &mut Diagnostics::default()).expect("a script");
+            let all = crate::expand::mentions_user_stacks(&script);
+            (all, crate::expand::mentions_native_stacks(&script))
+        };
+        assert_eq!(mentions("@ = count(); @k[kstack] = count()"), (false, false));
+        assert_eq!(mentions("@[pyline(own), pyfunc] = count()"), (true, false));
+        assert_eq!(mentions("if (len(ustack(python, 1)) > 0) { @[torch_module] = count() }"), (true, false));
+        assert_eq!(mentions("@[pyline, ustack(3)] = count()"), (true, true));
+        assert_eq!(mentions("print(ustack)"), (true, true));
+    }
 
     fn shared(body: &str) -> String {
         let source = Source::new("t.ct", format!("uprobe:libcuda:cuInit {{ {body} }}"));
