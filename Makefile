@@ -7,10 +7,13 @@ SECONDS ?= 600
 
 PREFIX ?= /usr/local
 
-.PHONY: install demo test test-kernels test-bpftrace test-survival growth agree verify fuzz check deny portable bless bench deps build examples clean
+.PHONY: install release demo test test-kernels test-bpftrace test-survival growth agree verify fuzz check deny portable bless bench deps build examples clean
 
 build: deps              ## the release binary
-	$(CARGO) build --release --quiet
+	$(CARGO) build --release
+
+release: deps            ## all that is distributed, in target/packages: wheel, .deb, .rpm, tarball, checksums
+	bash tools/release.sh
 
 install:                 ## the binary, its manual page and completions, after `make build`: below PREFIX (/usr/local), or DESTDIR
 	install -Dm755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/cudatrace

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 const SOURCE: &str = "src/helpers/helpers.c";
+/// Variable that names the C compiler, for a build whose compiler is not gcc.
+const COMPILER: &str = "CUDATRACE_HELPERS_CC";
 
 /// General registers only, as in a signal handler; no calls of a library, no unwind tables, no landing pads.
 const FLAGS: &[&str] = &[
@@ -34,7 +36,11 @@ fn main() {
     let library = out.join("helpers.so");
     // The same code in every profile: what cargo says about debugging and optimisation would change it.
     let mut build = cc::Build::new();
-    let mut compiler = build.no_default_flags(true).get_compiler().to_command();
+    println!("cargo:rerun-if-env-changed={COMPILER}");
+    let mut compiler = match env::var_os(COMPILER) {
+        Some(compiler) => std::process::Command::new(compiler),
+        None => build.no_default_flags(true).get_compiler().to_command(),
+    };
     let status = compiler.args(FLAGS).arg("-o").arg(&library).arg(SOURCE).status();
     assert!(status.is_ok_and(|s| s.success()), "the C compiler does not compile {SOURCE}");
     take_code(&library, &out);

@@ -48,4 +48,12 @@ mod tests {
         assert!(page.lines().any(|line| line == title), "{}", page.lines().take(5).collect::<String>());
         assert!(page.contains("SUBCOMMANDS"));
     }
+
+    /// A wheel that pip builds from the source distribution has the page, too.
+    #[test]
+    fn the_page_of_the_wheel_is_this_one() {
+        let file = "packaging/cudatrace.data/data/share/man/man1/cudatrace.1";
+        let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+        golden_files::compare([(file, page(SUBCOMMANDS).expect("a page"))]);
+    }
 }
