@@ -255,6 +255,11 @@ impl Cli {
         )
     }
 
+    /// Whether there is a script, by its name or its text.
+    pub fn has_script(&self) -> bool {
+        self.execute.is_some() || !self.words.is_empty()
+    }
+
     /// Whether processes to trace are named, or a command.
     pub fn has_target(&self) -> bool {
         !self.pids.is_empty() || self.starts_command()

@@ -103,10 +103,9 @@ fn dispatch(invocation: &Invocation) -> Result<u8, Failure> {
     if cli.script_help {
         return commands::script_help::run(invocation);
     }
-    let has_script = cli.execute.is_some() || !cli.words.is_empty();
     match invocation.subcommand {
         Some(subcommand) => (subcommand.run)(invocation),
-        None if cli.interactive || !has_script => repl::run(cli, messages),
+        None if cli.interactive || !cli.has_script() => repl::run(cli, messages),
         None => commands::trace::run(cli, messages),
     }
 }

@@ -80,8 +80,7 @@ pub fn attach_values(cli: &mut Cli) {
 
 /// Makes `summary` the script of a command line that has a target alone: `cudatrace -- python3 train.py`.
 pub fn choose_summary(cli: &mut Cli) {
-    let has_script = cli.execute.is_some() || !cli.words.is_empty();
-    if cli.has_target() && !has_script && !cli.interactive {
+    if cli.has_target() && !cli.has_script() && !cli.interactive {
         cli.words.push("summary".into());
     }
 }
@@ -89,8 +88,10 @@ pub fn choose_summary(cli: &mut Cli) {
 /// `-e PROGRAM -- --help`: help on the options of the scripts, unless one of these is `help`.
 pub fn take_help(cli: &mut Cli) {
     let is_help = |option: &options::OptionValue| option.name == "help" && option.value.is_none();
-    let has_script = cli.execute.is_some() || !cli.words.is_empty();
-    if has_script && cli.given.iter().any(is_help) && options(cli).iter().all(|known| known.name != "help") {
+    if cli.has_script()
+        && cli.given.iter().any(is_help)
+        && options(cli).iter().all(|known| known.name != "help")
+    {
         cli.script_help = true;
     }
 }

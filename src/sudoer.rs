@@ -7,8 +7,8 @@
 
 use crate::cli::Cli;
 use linux::proc;
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
+use std::collections::HashMap;
+use std::ffi::OsString;
 
 /// Processes between this one and sudo: sudo's monitor, `env`, a wrapper of the user.
 const MOST_BETWEEN: usize = 4;
@@ -21,36 +21,14 @@ pub fn choose_user(cli: &mut Cli) {
         cli.user = cli.sudoer.clone();
     }
     if cli.sudoer.is_some() && cli.user == cli.sudoer {
-        cli.environment = environment_of_sudo(std::process::id()).unwrap_or_default();
+        cli.environment = environment_of_sudo(std::process::id()).into_iter().flatten().collect();
     }
 }
 
 /// The environment of the nearest ancestor that is sudo.
-fn environment_of_sudo(pid: u32) -> Option<Vec<(OsString, OsString)>> {
+fn environment_of_sudo(pid: u32) -> Option<HashMap<OsString, OsString>> {
     let sudo = proc::with_ancestors(pid).skip(1).take(MOST_BETWEEN).find(|pid| {
         std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim_end() == "sudo")
     })?;
-    Some(variables(&std::fs::read(format!("/proc/{sudo}/environ")).ok()?))
-}
-
-/// The variables of a block of `NAME=VALUE`, each with a zero byte at its end.
-fn variables(block: &[u8]) -> Vec<(OsString, OsString)> {
-    let split = |entry: &[u8]| {
-        let at = entry.iter().position(|&byte| byte == b'=').filter(|&at| at > 0)?;
-        let text = |bytes| OsStr::from_bytes(bytes).to_owned();
-        Some((text(&entry[..at]), text(&entry[at + 1..])))
-    };
-    block.split(|&byte| byte == 0).filter_map(split).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn variables_have_a_name_and_any_value() {
-        let found = variables(b"PATH=/venv/bin:/bin\0EMPTY=\0A=b=c\0=odd\0broken\0\0");
-        let pair = |name: &str, value: &str| (OsString::from(name), OsString::from(value));
-        assert_eq!(found, [pair("PATH", "/venv/bin:/bin"), pair("EMPTY", ""), pair("A", "b=c")]);
-    }
+    Some(proc::environment(sudo))
 }

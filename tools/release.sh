@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 dist=target/packages package=target/package tools=target/release-tools headers=target/zig-include
 target=x86_64-unknown-linux-gnu
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
-VERSION=$(cargo metadata --no-deps --format-version 1 | python3 -c 'import json, sys; print(next(p["version"] for p in json.load(sys.stdin)["packages"] if p["name"] == "cudatrace"))')
+VERSION=$(cargo pkgid -p cudatrace) && VERSION=${VERSION##*[@#]}
 export SOURCE_DATE_EPOCH VERSION
 # Paths of this machine are no part of the binary.
 export RUSTFLAGS="--remap-path-prefix=$PWD=cudatrace --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=cargo"

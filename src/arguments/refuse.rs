@@ -119,8 +119,7 @@ fn written(arg: &Arg) -> String {
 
 /// Refuses options of tracing without another option that they require.
 pub fn idle(cli: &Cli) -> Result<(), clap::Error> {
-    let has_script = cli.execute.is_some() || !cli.words.is_empty();
-    let has_command = cli.command.is_some() || !cli.argv.is_empty();
+    let (has_script, has_command) = (cli.has_script(), cli.starts_command());
     // At the prompt, a command and the traced processes can be given later.
     let is_trace = has_script && !cli.interactive;
     let exports = !cli.export.is_empty();

@@ -213,8 +213,7 @@ impl<'a> Repl<'a> {
             self.messages.note(&format!("tracing {}; {how}", self.program.target(self)));
         }
         let mut begun = self.program.watch_pids(self, &self.cli.pids);
-        if begun.is_ok() && self.cli.interactive && (self.cli.execute.is_some() || !self.cli.words.is_empty())
-        {
+        if begun.is_ok() && self.cli.interactive && self.cli.has_script() {
             begun = script::load(self.cli, self.messages)
                 .and_then(|script| self.clauses.add(self, session, script, 0).map(drop));
         }

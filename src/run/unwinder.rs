@@ -295,7 +295,7 @@ impl Inner {
             // The file was overwritten.
             self.leave(&key);
         }
-        self.add(key, Source::of_file(&file), &mapping.shown.display().to_string(), messages)?;
+        self.add(key, || Source::of_file(&file), &mapping.shown.display().to_string(), messages)?;
         self.keys.insert(mapping.state, key);
         Ok(Some(key))
     }
@@ -343,10 +343,7 @@ impl Inner {
 
     fn add_mapping(&mut self, pid: u32, mapping: &Mapping, messages: &Messages) -> Result<()> {
         let key = FileKey::of(mapping);
-        if !self.files.contains_key(&key) {
-            let source = Source::open(pid, mapping);
-            self.add(key, source, &shown(mapping), messages)?;
-        }
+        self.add(key, || Source::open(pid, mapping), &shown(mapping), messages)?;
         self.cover(pid, &area(mapping))
     }
 
@@ -377,11 +374,18 @@ impl Inner {
         self.maps.map(pid, area.start, area.end, table, bias).context("too many mappings")
     }
 
-    fn add(&mut self, key: FileKey, source: Option<Source>, shown: &str, messages: &Messages) -> Result<()> {
+    /// Adds the table of a file, unless it is known.
+    fn add(
+        &mut self,
+        key: FileKey,
+        source: impl FnOnce() -> Option<Source>,
+        shown: &str,
+        messages: &Messages,
+    ) -> Result<()> {
         if self.files.contains_key(&key) {
             return Ok(());
         }
-        let Some(source) = source.filter(|_| self.reads_tables) else {
+        let Some(source) = self.reads_tables.then(source).flatten() else {
             self.files.insert(key, None);
             return Ok(());
         };

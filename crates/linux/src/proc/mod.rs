@@ -86,9 +86,14 @@ pub fn directory(pid: u32) -> Option<PathBuf> {
 
 /// Environment of the process at its start.
 pub fn environment(pid: u32) -> HashMap<OsString, OsString> {
-    let text = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-    let pairs = text.split(|&byte| byte == 0).filter_map(|pair| split_at_byte(pair, b'='));
-    pairs.map(|(name, value)| (OsStr::from_bytes(name).into(), OsStr::from_bytes(value).into())).collect()
+    variables(&fs::read(format!("/proc/{pid}/environ")).unwrap_or_default())
+}
+
+/// The variables of a block of `NAME=VALUE`, each with a zero byte at its end.
+fn variables(block: &[u8]) -> HashMap<OsString, OsString> {
+    let pairs = block.split(|&byte| byte == 0).filter_map(|pair| split_at_byte(pair, b'='));
+    let named = pairs.filter(|(name, _)| !name.is_empty());
+    named.map(|(name, value)| (OsStr::from_bytes(name).into(), OsStr::from_bytes(value).into())).collect()
 }
 
 /// Splits at the first separator byte.
@@ -100,6 +105,14 @@ fn split_at_byte(text: &[u8], separator: u8) -> Option<(&[u8], &[u8])> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn variables_have_a_name_and_any_value() {
+        let found = variables(b"PATH=/venv/bin:/bin\0EMPTY=\0A=b=c\0=odd\0broken\0\0");
+        let pair = |name: &str, value: &str| (OsString::from(name), OsString::from(value));
+        let expected = [pair("PATH", "/venv/bin:/bin"), pair("EMPTY", ""), pair("A", "b=c")];
+        assert_eq!(found, HashMap::from(expected));
+    }
 
     #[test]
     fn a_forked_process_executes_the_program_of_its_parent_until_it_executes_another_one() {
