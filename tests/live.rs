@@ -16,13 +16,14 @@
 //! TRUTH    count {0} {1} => @[{0}]: {1}
 //! STATUS   0
 //! DEVICES  1 nvidia
+//! ALONE    watchpoints
 //! ```
 //!
 //! `TRUTH`: for each line of the traced program that has the left form, the right one must be printed. `RUN` is the command after
 //! `--`; `{examples}` is the folder of the built examples, `{programs}` `tests/programs`, `{cgroup}` the mount point of cgroup v2. No sleeps: a case ends when its program does. `BEFORE` is the number of
 //! threads and the command of a program that runs before cudatrace starts and after it has ended; `{pid}` is its process id.
 //! `DEVICES` is a row of the `/proc/devices` that cudatrace sees: calls on the devices with this major number, which exists, are
-//! traced as those on NVIDIA's.
+//! traced as those on NVIDIA's. Cases of the same `ALONE` run one after another: they need something of which the machine has few.
 //!
 //! `CUDATRACE_LIVE_CASES=FILE:FILE` selects other files, `CUDATRACE_LIVE_ORDER=FILE` of their cases those whose
 //! names are the lines of this file, `CUDATRACE_LIVE_SECONDS` is the time limit of a case, `CUDATRACE_LIVE_LOG=FILE` gets each
@@ -36,10 +37,11 @@ mod common;
 use common::{Running, examples, obstacle, wait_for};
 use libtest_mimic::{Arguments, Failed, Trial};
 use regex::Regex;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Output, Stdio};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Time limit of a case.
@@ -146,11 +148,12 @@ fn parse(file: &Path) -> Vec<Case> {
 fn run(case: &Case) -> Result<(), Failed> {
     let known = [
         "ARGS", "SCRIPT", "RUN", "EXPECT", "MATCH", "ABSENT", "MESSAGE", "TRUTH", "STATUS", "ENV", "BEFORE",
-        "DEVICES", "KERNEL",
+        "DEVICES", "KERNEL", "ALONE",
     ];
     if let Some((key, _)) = case.directives.iter().find(|(key, _)| !known.contains(&key.as_str())) {
         return Err(format!("unknown directive {key}").into());
     }
+    let _turn = case.last("ALONE").map(take_turn);
     let mut result = Ok(());
     for _ in 0..MISSED_TRIES {
         let output = trace(case)?;
@@ -164,6 +167,13 @@ fn run(case: &Case) -> Result<(), Failed> {
         }
     }
     result
+}
+
+/// Waits until no other case that names this resource runs.
+fn take_turn(resource: &str) -> MutexGuard<'static, ()> {
+    static TURNS: LazyLock<Mutex<HashMap<String, &'static Mutex<()>>>> = LazyLock::new(Mutex::default);
+    let turn = *TURNS.lock().unwrap().entry(resource.to_owned()).or_insert_with(|| Box::leak(Box::default()));
+    turn.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Messages of a run whose result cannot be exact: the kernel has left out events of tracepoints, because of other BPF programs and maps

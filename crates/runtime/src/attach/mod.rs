@@ -107,7 +107,8 @@ impl Attacher<'_> {
                     &WatchedMemory { address: *address, bytes: *bytes, accesses: *accesses },
                     &cpus()?,
                 ),
-                "the processor cannot watch this address; most can watch four at a time",
+                "the processor cannot watch this address; most can watch four at a time, those of debuggers and other \
+                 tracers included",
             ),
             Trigger::Tracepoint { category, event } => (
                 tracepoint(clause, loaded, category, event).map(|link| vec![link]),
