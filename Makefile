@@ -7,7 +7,7 @@ SECONDS ?= 600
 
 PREFIX ?= /usr/local
 
-.PHONY: install release demo test test-kernels test-bpftrace test-survival growth agree verify fuzz check deny portable bless bench deps build examples clean
+.PHONY: install release demo test test-kernels test-bpftrace test-survival growth agree verify fuzz check deny portable bless bench site deps build examples clean
 
 build: deps              ## the release binary
 	$(CARGO) build --release
@@ -39,7 +39,7 @@ test-survival:           ## tests of CPython, OpenSSL, libstdc++ with their libr
 	bash tools/test-survival.sh $(SUITES)
 
 growth:                  ## how the time for scripts of a megabyte grows
-	GROWTH_BYTES=1000000 $(CARGO) test --release -p lang --test growth
+	GROWTH_BYTES=1000000 $(CARGO) test --release -p cudatrace-lang --test growth
 
 agree:                   ## generated scripts, interpreted and compiled: SEEDS="0 100000" is the first seed and how many
 	AGREE_SEED=$(word 1,$(SEEDS)) AGREE_PROGRAMS=$(word 2,$(SEEDS)) $(CARGO) test --release --test agree generated
@@ -69,6 +69,9 @@ bench: build examples    ## what a probe hit costs, as a ratio to an empty probe
 
 examples:                ## the simulated CUDA and the workloads
 	$(MAKE) --no-print-directory -C examples/cuda
+
+site:                    ## the pages of docs/ with a search, in target/site; needs mdBook
+	mdbook build docs
 
 deps:                    ## what the build needs and this machine lacks
 	@bash tools/deps.sh

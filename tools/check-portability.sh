@@ -17,4 +17,4 @@ esac
 # Not: `native` (its helpers and what it writes are x86-64 machine code) and `agent` (x86-64 assembly), nor `runtime`, `sim` and the
 # program, which depend on them. The build script of a dependency of `lang` needs a C compiler for the target.
 rustup target add "$TARGET"
-cargo check --quiet --target "$TARGET" -p cuda -p wire -p lang -p host -p codegen -p report -p golden_files
+cargo check --quiet --target "$TARGET" -p cudatrace-cuda -p cudatrace-wire -p cudatrace-lang -p cudatrace-host -p cudatrace-codegen -p cudatrace-report -p cudatrace-golden-files

@@ -24,8 +24,7 @@ pub mod kernel_driver;
 pub mod library;
 pub mod operations;
 pub mod prelude;
-// A file of the agent; the reason is there.
-#[path = "../../agent/src/record.rs"]
+// A link to a file of the agent; the reason is there.
 pub mod record;
 mod rows;
 pub mod types;

@@ -372,7 +372,7 @@ fn scripts_survive_printing() {
 
 #[test]
 fn outputs_are_cases_of_the_live_tests() {
-    let header = "# The scripts of docs/language.md whose output it shows. Written by `BLESS=1 cargo test -p lang --test docs`.\n";
+    let header = "# The scripts of docs/language.md whose output it shows. Written by `BLESS=1 cargo test -p cudatrace-lang --test docs`.\n";
     let shown = examples().into_iter().filter(|example| !example.is("refused") && example.says.is_some());
     let cases: Vec<String> = shown.map(|example| live_case(&example)).collect();
     assert!(cases.len() > 10, "the manual shows no output");

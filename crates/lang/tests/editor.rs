@@ -1,5 +1,5 @@
 //! `docs/editor/cudatrace.tmLanguage.json` is written from the tables: keywords of the grammar, built-ins, kinds of probe.
-//! `BLESS=1 cargo test -p lang --test editor` rewrites it.
+//! `BLESS=1 cargo test -p cudatrace-lang --test editor` rewrites it.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! Time per event from the bytes of the ring buffer to the bytes of each format.
 //!
 //! ```text
-//! cargo bench -p report --bench exports
+//! cargo bench -p cudatrace-report --bench exports
 //! ```
 //!
 //! The first two lines are the work of the thread that reads events, the others that of the thread of each export. The minimum

@@ -1,7 +1,7 @@
 //! Time, memory and size of a page with many spans, which is written to a file for measurements in a browser.
 //!
 //! ```text
-//! cargo bench -p report --bench page -- 10000000 /tmp/page.html
+//! cargo bench -p cudatrace-report --bench page -- 10000000 /tmp/page.html
 //! ```
 //!
 //! The spans are those of a training job: threads whose runtime calls have driver calls in them, kernels and copies on streams with
