@@ -199,7 +199,7 @@ fn tables(starts: &[&'static str], runs_before: bool, in_process: bool) -> impl 
     })
 }
 
-/// A process that launches 100 kernels for each line that it reads, and calls nothing in between.
+/// A process that launches 100 kernels for each line that it reads, with `graph` also a graph of one kernel 10 times, and calls nothing in between.
 const BURSTS: &str = "
 import ctypes, sys, time
 d = ctypes.CDLL('libcuda.so.1'); d.cuInit(0)
@@ -207,12 +207,17 @@ c, m, f = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
 d.cuDevicePrimaryCtxRetain(ctypes.byref(c), 0); d.cuCtxSetCurrent(c)
 ptx = b'.version 7.0 .target sm_50 .address_size 64 .visible .entry tick() { ret; }'
 d.cuModuleLoadData(ctypes.byref(m), ptx); d.cuModuleGetFunction(ctypes.byref(f), m, b'tick')
+s, g, e = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+d.cuStreamCreate(ctypes.byref(s), 0); d.cuStreamBeginCapture_v2(s, 0)
+d.cuLaunchKernel(f, 1, 1, 1, 32, 1, 1, 0, s, None, None)
+d.cuStreamEndCapture(s, ctypes.byref(g)); d.cuGraphInstantiateWithFlags(ctypes.byref(e), g, 0)
 print('ready', flush=True)
 for line in sys.stdin:
     for _ in range(100):
         d.cuLaunchKernel(f, 1, 1, 1, 32, 1, 1, 0, None, None, None); time.sleep(.001)
+    failed = sum(d.cuGraphLaunch(e, s) != 0 for _ in range(10 if 'graph' in sys.argv else 0))
     d.cuCtxSynchronize()
-    print('burst', line, flush=True)
+    print(failed, 'failed in burst', line, flush=True)
 ";
 
 /// Sessions in a process that is idle between them: the first launch of each session has a record, and so has each after it.
@@ -221,21 +226,10 @@ fn sessions_in_an_idle_process_have_all_records() {
     if !can_trace() || !common::has_installed("python3") {
         return;
     }
-    let mut process = Command::new("python3");
-    process.args(["-c", BURSTS]).env("LD_LIBRARY_PATH", common::examples());
-    let (input, mut lines) = std::io::pipe().expect("a pipe");
-    let mut process = Running::start(process.stdin(input));
-    process.wait_for_line("ready");
+    let mut idle = IdleProcess::start(&[]);
     for session in 0..10 {
-        let mut tracer = cudatrace();
-        tracer.args(["-e", "gpu:kernel { @gpu = count() } cuda:launch { @launched = count() }"]);
-        tracer.args(["-p", &process.pid().to_string()]).args((session % 2 == 1).then_some("--in-process"));
-        let mut tracer = Running::start(tracer.env("__BPFTRACE_NOTIFY_PROBES_ATTACHED", "1"));
-        tracer.wait_for_line("NOTIFY_PROBES_ATTACHED");
-        writeln!(lines, "{session}").expect("it reads");
-        process.wait_for_line(&format!("burst {session}"));
-        tracer.signal(libc::SIGINT);
-        let said = tracer.lines();
+        let script = "gpu:kernel { @gpu = count() } cuda:launch { @launched = count() }";
+        let said = idle.session(script, session % 2 == 1);
         for wanted in ["@gpu: 100", "@launched: 100"] {
             assert!(said.iter().any(|line| line == wanted), "session {session}: {said:#?}");
         }
@@ -243,6 +237,117 @@ fn sessions_in_an_idle_process_have_all_records() {
             said.iter().any(|line| line.contains("GPU times are exact (")),
             "session {session}: {said:#?}"
         );
+    }
+}
+
+/// A process of [`BURSTS`], which is idle but for [`IdleProcess::work`].
+struct IdleProcess {
+    process: Running,
+    lines: std::io::PipeWriter,
+    bursts: u32,
+}
+
+impl IdleProcess {
+    fn start(arguments: &[&str]) -> IdleProcess {
+        let mut process = Command::new("python3");
+        process.args(["-c", BURSTS]).args(arguments).env("LD_LIBRARY_PATH", common::examples());
+        let (input, lines) = std::io::pipe().expect("a pipe");
+        let mut process = Running::start(process.stdin(input));
+        process.wait_for_line("ready");
+        IdleProcess { process, lines, bursts: 0 }
+    }
+
+    /// Lets it work once. No call fails.
+    fn work(&mut self) {
+        self.bursts += 1;
+        writeln!(self.lines, "{}", self.bursts).expect("it reads");
+        let done = format!("failed in burst {}", self.bursts);
+        self.process.wait_for_line(&done);
+        let lines = self.process.printed_lines();
+        assert!(lines.contains(&format!("0 {done}")), "{lines:#?}");
+    }
+
+    /// Traces one burst; returns what was said.
+    fn session(&mut self, script: &str, in_process: bool) -> Vec<String> {
+        let mut tracer = cudatrace();
+        tracer.args(["-e", script, "-p", &self.process.pid().to_string()]);
+        tracer.args(in_process.then_some("--in-process")).env("__BPFTRACE_NOTIFY_PROBES_ATTACHED", "1");
+        let mut tracer = Running::start(&mut tracer);
+        tracer.wait_for_line("NOTIFY_PROBES_ATTACHED");
+        self.work();
+        tracer.signal(libc::SIGINT);
+        tracer.lines()
+    }
+}
+
+/// A process that for a line forks one that launches kernels and ends, and waits for that only after a second line.
+const UNREAPED: &str = "
+import ctypes, os, sys
+print('ready', flush=True); sys.stdin.readline()
+pid = os.fork()
+if pid == 0:
+    d = ctypes.CDLL('libcuda.so.1'); d.cuInit(0)
+    c, m, f = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+    d.cuDevicePrimaryCtxRetain(ctypes.byref(c), 0); d.cuCtxSetCurrent(c)
+    ptx = b'.version 7.0 .target sm_50 .address_size 64 .visible .entry tick() { ret; }'
+    d.cuModuleLoadData(ctypes.byref(m), ptx); d.cuModuleGetFunction(ctypes.byref(f), m, b'tick')
+    for _ in range(100): d.cuLaunchKernel(f, 1, 1, 1, 32, 1, 1, 0, None, None, None)
+    d.cuCtxSynchronize(); os._exit(0)
+os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+print('ended', pid, flush=True); sys.stdin.readline(); os.waitpid(pid, 0)
+";
+
+/// The tracer gets no CPU meanwhile.
+#[test]
+fn a_process_that_has_ended_and_was_not_waited_for_is_told() {
+    if !can_trace() || !common::has_installed("python3") {
+        return;
+    }
+    for in_process in [false, true] {
+        let (input, mut lines) = std::io::pipe().expect("a pipe");
+        let mut process = Command::new("python3");
+        process.args(["-c", UNREAPED]).env("LD_LIBRARY_PATH", common::examples()).stdin(input);
+        // As long as on a real GPU.
+        process.env("CUDASIM_INIT_MS", "300");
+        let mut process = Running::start(&mut process);
+        process.wait_for_line("ready");
+        let mut tracer = cudatrace();
+        tracer.args(["-q", "-e", "gpu:kernel { @gpu = count() }", "-p", &process.pid().to_string()]);
+        tracer.args(in_process.then_some("--in-process")).env("__BPFTRACE_NOTIFY_PROBES_ATTACHED", "1");
+        let mut tracer = Running::start(&mut tracer);
+        tracer.wait_for_line("NOTIFY_PROBES_ATTACHED");
+        tracer.signal(libc::SIGSTOP);
+        writeln!(lines).expect("it reads");
+        process.wait_for_line("ended");
+        // Longer than new processes are looked at.
+        std::thread::sleep(std::time::Duration::from_millis(700));
+        tracer.signal(libc::SIGCONT);
+        std::thread::sleep(std::time::Duration::from_millis(700));
+        writeln!(lines).expect("it reads");
+        let said = tracer.lines();
+        assert!(said.iter().any(|line| line.contains("has no GPU records: it ended before")), "{said:#?}");
+    }
+}
+
+/// CUPTI changes graphs that are launched while it records, and their next launch fails once it has ended.
+#[test]
+fn graphs_can_be_launched_after_each_session() {
+    if !can_trace() || !common::has_installed("python3") {
+        return;
+    }
+    let mut idle = IdleProcess::start(&["graph"]);
+    for session in 0..4 {
+        let said = idle.session("gpu:kernel { @gpu = count() }", session % 2 == 1);
+        assert!(said.iter().any(|line| line == "@gpu: 110"), "session {session}: {said:#?}");
+        assert!(said.iter().any(|line| line.contains("GPU times are exact (")), "{said:#?}");
+        idle.work();
+    }
+    let said = idle.session("gpu:graph { @gpu = count() }", false);
+    assert!(said.iter().any(|line| line == "@gpu: 10"), "{said:#?}");
+    let said = idle.session("gpu:kernel { @gpu = count() }", false);
+    assert!(said.iter().any(|line| line == "@gpu: 100"), "{said:#?}");
+    for lack in ["work of graphs has no records in process", "are exact, but some are missing"] {
+        assert!(said.iter().any(|line| line.contains(lack)), "{said:#?}");
     }
 }
 

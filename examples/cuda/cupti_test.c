@@ -651,9 +651,7 @@ static void finalize_under_load(void) {
         OK(CUPTI(cuptiSubscribe)(&s, on_call, &seen));
         OK(CUPTI(cuptiEnableCallback)(1, s, CUPTI_CB_DOMAIN_DRIVER_API, 514));
         seen.finalize_at_exit = true;
-        static CUgraphExec graph;
-        if (!graph) graph = graph_of_kernels();
-        graph_launch(graph);
+        graph_launch(graph_of_kernels());
         EXPECT(seen.finalized == 1);
     }
     stop = true;
@@ -696,7 +694,8 @@ static void graphs(void) {
     seen.finalize_at_exit = true;
     graph_launch(graph);
     TRACE(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
-    graph_launch(graph);
+    FAILS(CUDA_ERROR_LAUNCH_FAILED, DRIVER(cuGraphLaunch, CUgraphExec, CUstream)(graph, streams[0])); /* it was changed before the end */
+    graph_launch(graph_of_kernels());
     flush(1);
     EXPECT(record_count == NODES);
 }

@@ -182,6 +182,10 @@ impl<'a> Candidates<'a> {
     /// Looks at one process of the tree of the traced ones.
     pub fn look_at(&mut self, pid: u32, reports: &Reports, messages: &Messages) -> Look {
         let Some(program) = Program::of(pid) else { return Look::Ended };
+        // A process that nobody has waited for yet. One whose first thread alone has ended still has others.
+        if !program.has_memory() && proc::threads(pid).map_or(0, |threads| threads.len()) < 2 {
+            return Look::Ended;
+        }
         let is_started = proc::descends_from(pid, self.command.as_slice());
         if !is_started && !proc::descends_from(pid, &self.pids) {
             return Look::Nothing;

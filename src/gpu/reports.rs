@@ -237,6 +237,12 @@ impl Reports {
             return true;
         }
         messages.detail(|| format!("process {pid}: GPU records by {release}"));
+        if report.graphs_lack_records != 0 && self.all.borrow_mut().is_named() {
+            messages.lost(&format!(
+                "work of graphs has no records in process {pid}, since an earlier trace took its graphs as a whole (`gpu:graph`): CUPTI \
+                 keeps that until the process ends"
+            ));
+        }
         if let Some(fault) = fault(report.version) {
             messages.warning(&format!(
                 "process {pid} has {release}, which {fault}; a newer one can be put into LD_LIBRARY_PATH"
@@ -428,8 +434,8 @@ fn why_none(release: &str, pid: u32, report: &Report, named: &[PathBuf]) -> Stri
             format!("another tool uses CUPTI there, {}: trace a run without it", holder(pid, report))
         }
         (NOT_INITIALIZED, _) => format!(
-            "its driver is older than {release}: name an older one by `--lib libcupti=PATH`, or put its folder into LD_LIBRARY_PATH, and start \
-             the program again"
+            "its driver is older than {release}, or one of its kernels has failed; for an older driver name an older CUPTI by `--lib \
+             libcupti=PATH`, or put its folder into LD_LIBRARY_PATH, and start the program again"
         ),
         (0, _) => "no memory is left".to_owned(),
         (status, 0) => format!("{release} refuses with error {status}"),

@@ -56,6 +56,7 @@ mod library {
     pub(crate) mod devices;
     pub(crate) mod driver;
     pub(crate) mod forks;
+    pub(crate) mod graphs;
     pub(crate) mod idle;
     pub(crate) mod launches;
     pub(crate) mod leaving;

@@ -41,7 +41,7 @@ pub enum State {
     Refused,
     /// Records come.
     Collects,
-    /// The agent has ended, and CUPTI with it.
+    /// The agent has left CUPTI. That has ended, too, unless the process uses graphs, or exits.
     Ended,
     /// The agent has ended. CUPTI ends with the next call of the driver.
     EndsLater,
@@ -106,7 +106,9 @@ pub struct Report {
     /// Kind of CUPTI's records that it refused.
     pub kind: u32,
     /// 1: a device had a primary context before the agent was there, so that work may have been launched.
-    pub had_context: u32,
+    pub had_context: u16,
+    /// 1: the work of graphs has no records, since an earlier collection took graphs as a whole and CUPTI could not be ended.
+    pub graphs_lack_records: u16,
     /// An [`Operators`].
     pub operators: u32,
     /// Records that were passed to probes, by [`crate::record::Kind`].

@@ -48,12 +48,12 @@ CUptiResult ready(void) {
 }
 
 void observe_driver(bool wanted) {
-    static const struct observer OBSERVER = {call_entered, call_left, work_observed};
+    static const struct observer OBSERVER = {call_entered, call_left, work_observed, kinds_enabled};
     driver->set(wanted ? &OBSERVER : NULL);
 }
 
 /*
- * Ends everything; the library can be used again after it. The real function must be called at the exit of a call and is
+ * Ends everything; the library can be used again after it, but graphs that it has observed cannot. The real function must be called at the exit of a call and is
  * undefined elsewhere; this one returns CUPTI_ERROR_INVALID_OPERATION there. Records that were not flushed are lost, with the
  * buffers that they are in.
  */
@@ -62,6 +62,7 @@ EXPORTED CUptiResult cuptiFinalize(void) {
     if (!at_exit_site() || in_callback_of_buffers()) return CUPTI_ERROR_INVALID_OPERATION;
     work_slowly();
     observe_driver(false);
+    driver->end();
     callbacks_end();
     activity_end();
     buffers_end();

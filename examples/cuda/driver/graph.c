@@ -27,6 +27,7 @@ struct graph_exec {
     struct work *work;
     struct node **nodes; /* whose work that is: only compared with */
     uint32_t *ids;       /* of the nodes */
+    atomic_uint generation; /* of the observer that has changed it; 0: none has */
 };
 
 struct graph *graph_new(void) {
@@ -242,6 +243,9 @@ static CUresult launch(CUgraphExec handle, CUstream stream) {
     TRY(exec_of(handle, &exec));
     TRY(stream_of(stream, &s));
     spend_ns(NS_LAUNCH);
+    /* As on an H200 with CUPTI 13.0.1, where the failure comes with a later call. */
+    if (observer_has_ended(exec->generation)) return CUDA_ERROR_LAUNCH_FAILED;
+    if (observer_generation()) exec->generation = observer_generation();
     for (size_t i = 0; i < exec->count; i++) {
         struct node_id id = node_id(exec, i);
         /* The GPU goes on by itself, even if this thread does not run for a while. */

@@ -19,13 +19,29 @@ static void set_observer(const struct observer *to) {
     atomic_store(&gpu_watched, to || totals);
 }
 
+/* Observers that have ended, and one more. */
+static atomic_uint generation = 1;
+
+static void end_observer(void) {
+    atomic_fetch_add(&generation, 1);
+}
+
+unsigned observer_generation(void) {
+    const struct observer *to = atomic_load(&observer);
+    return to && to->changes_graphs() ? atomic_load(&generation) : 0;
+}
+
+bool observer_has_ended(unsigned of) {
+    return of && of != atomic_load(&generation);
+}
+
 __attribute__((constructor)) static void begin(void) {
     totals = truth_begin();
     set_observer(NULL);
 }
 
 CUresult SIM(cuGetExportTable)(const void **out, const CUuuid *id) {
-    static const struct observer_table TABLE = {sizeof TABLE, set_observer};
+    static const struct observer_table TABLE = {sizeof TABLE, set_observer, end_observer};
     if (!out || !id) return CUDA_ERROR_INVALID_VALUE;
     if (memcmp(id->bytes, OBSERVER_TABLE_ID, sizeof id->bytes)) return CUDA_ERROR_NOT_SUPPORTED;
     *out = &TABLE;

@@ -72,12 +72,14 @@ struct observer {
     void (*enter)(struct observed_call *call);
     void (*leave)(struct observed_call *call);
     void (*work)(const struct observed_work *work);
+    bool (*changes_graphs)(void); /* whether a graph that is launched now writes to its memory */
 };
 
 #define OBSERVER_TABLE_ID "cudasim-observer" /* 16 bytes */
 struct observer_table {
     uint64_t size;
     void (*set)(const struct observer *observer); /* NULL: none; its memory must stay */
+    void (*end)(void); /* the observer's other memory is gone: graphs that it has changed cannot be launched any more */
 };
 
 #endif

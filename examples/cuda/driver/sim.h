@@ -232,6 +232,8 @@ CUresult call_leave(struct call *call, CUresult result);
         call_enter(&observed_, number, __func__ + sizeof "sim_" - 1);       \
         return call_leave(&observed_, body);                                \
     } while (0)
+unsigned observer_generation(void); /* 0: nobody changes graphs */
+bool observer_has_ended(unsigned generation);
 void observe_work(const struct stream *s, const struct work *work, struct span span, bool is_async, const struct node_id *node);
 void observe_graph(const struct stream *s, uint32_t graph, struct span span);
 void observe_wait(enum wait_kind kind, const struct context *context, uint32_t stream, uint32_t event, struct span span);

@@ -1,5 +1,6 @@
 //! Which copy of this library has CUPTI's only subscription, and the end of CUPTI in a process, which NVIDIA permits at the exit of a call of the
-//! driver: the next call ends it, whenever that is. A collection that begins before takes it over as it is.
+//! driver: the next call ends it, whenever that is. A collection that begins before takes it over as it is. Where graphs were used, CUPTI is not
+//! ended: it goes on without a subscriber.
 
 use core::cell::UnsafeCell;
 use core::ffi::c_void;
@@ -10,7 +11,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32};
 use crate::copies::SharedStatic;
 use crate::cupti::{Cupti, DRIVER_API, SUCCESS, Subscriber};
 use crate::forks::NoForks;
-use crate::sys;
+use crate::{graphs, sys};
 
 /// Milliseconds to wait for a call of the driver.
 const PATIENCE: i64 = 1500;
@@ -53,8 +54,8 @@ pub(crate) fn has_subscribed(subscriber: Subscriber) {
     SHARED.get().state.store(HELD, Release);
 }
 
-/// This copy has given it back.
-pub(crate) fn has_unsubscribed() {
+/// The subscription was given back.
+fn has_unsubscribed() {
     SHARED.get().state.store(FREE, Release);
 }
 
@@ -80,7 +81,7 @@ pub(crate) fn take_over(cupti: Cupti) -> bool {
 
 /// Called at the exit of calls of the driver.
 pub(crate) fn exited() {
-    let state = &SHARED.get().state;
+    let Subscription { state, subscriber } = SHARED.get();
     if state.compare_exchange(ENDS, BEING_ENDED, AcqRel, Acquire).is_err() {
         return;
     }
@@ -91,29 +92,59 @@ pub(crate) fn exited() {
     };
     // SAFETY: see `CuptiCell`.
     if let Some(cupti) = unsafe { *ENDING.0.get() } {
-        cupti.finalize();
+        // A graph was used just now, for the first time. The collection gives the subscription back, or the next one if it waits no more.
+        if graphs::were_used() {
+            cupti.call_back_at(Subscriber(subscriber.load(Acquire)), DRIVER_API, false);
+            state.store(ENDS, Release);
+            return;
+        }
+        if cupti.finalize() == SUCCESS {
+            graphs::forget();
+        }
     }
     state.store(FREE, Release);
 }
 
-/// Ends CUPTI at the exit of the next call of the driver. Returns whether there was one soon.
-pub(crate) fn finalize(cupti: Cupti, subscriber: Subscriber) -> bool {
+/// How a collection has left CUPTI.
+#[derive(Copy, Clone, PartialEq, Eq)]
+pub(crate) enum Departure {
+    /// CUPTI has ended, or the process exits.
+    Finalized,
+    /// CUPTI goes on without a subscriber.
+    Unsubscribed,
+    /// CUPTI ends at the next call of the driver, or another collection has it, or it refuses.
+    NotYet,
+}
+
+/// Ends CUPTI at the exit of the next call of the driver, unless graphs were used; waits a little for that call.
+pub(crate) fn finalize(cupti: Cupti, subscriber: Subscriber) -> Departure {
     let state = &SHARED.get().state;
+    if graphs::were_used() {
+        return unsubscribe(cupti, subscriber);
+    }
     // SAFETY: no callback reads it in this state.
     unsafe { *ENDING.0.get() = Some(cupti) };
-    if cupti.call_back_at(subscriber, DRIVER_API) != SUCCESS {
-        let status = cupti.unsubscribe(subscriber);
-        has_unsubscribed();
-        return status == SUCCESS;
+    if cupti.call_back_at(subscriber, DRIVER_API, true) != SUCCESS {
+        return unsubscribe(cupti, subscriber);
     }
     state.store(ENDS, Release);
     for _ in 0..PATIENCE / STEP {
         match state.load(Acquire) {
-            FREE => return true,
+            FREE => return Departure::Finalized,
             // Another collection has taken it over.
-            HELD => return false,
+            HELD => return Departure::NotYet,
+            ENDS if graphs::were_used() && state.compare_exchange(ENDS, HELD, AcqRel, Acquire).is_ok() => {
+                return unsubscribe(cupti, subscriber);
+            }
             _ => sys::sleep(STEP),
         }
     }
-    state.load(Acquire) == FREE
+    if state.load(Acquire) == FREE { Departure::Finalized } else { Departure::NotYet }
+}
+
+/// Gives the subscription back.
+pub(crate) fn unsubscribe(cupti: Cupti, subscriber: Subscriber) -> Departure {
+    let status = cupti.unsubscribe(subscriber);
+    has_unsubscribed();
+    if status == SUCCESS { Departure::Unsubscribed } else { Departure::NotYet }
 }

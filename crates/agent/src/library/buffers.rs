@@ -40,6 +40,16 @@ pub(crate) fn create() -> bool {
     !MEMORY.first().is_null()
 }
 
+/// Gives the memory back, if CUPTI has no buffer; it gets none meanwhile.
+pub(crate) fn release_if_free() {
+    let take = |word: &AtomicU64| word.compare_exchange(u64::MAX, 0, AcqRel, Acquire).is_ok();
+    let taken = FREE.iter().take_while(|word| take(word)).count();
+    if taken == WORDS {
+        MEMORY.release();
+    }
+    FREE[..taken].iter().for_each(|word| word.store(u64::MAX, Release));
+}
+
 /// Gives the memory back, when CUPTI has no buffer any more.
 pub(crate) fn release() {
     RETURNED.iter().for_each(|word| word.store(0, Release));

@@ -6,6 +6,7 @@ use core::ptr::null_mut;
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::activity::{Activity, SOURCES, kind};
+use crate::api_exit::Departure;
 use crate::batch::Batches;
 use crate::clock::Clock;
 use crate::cupti::{CallbackData, Cupti, DRIVER_API, ENTER, SUCCESS, Subscriber};
@@ -21,11 +22,13 @@ use crate::record::{Kind, Record};
 use crate::sys::{self, Descriptor};
 use crate::waiting::{HOLD, ReorderBuffer};
 use crate::waits::Waits;
-use crate::{api_exit, batch, buffers, counts, launches, leaving, operators, presence, ranges, waiting};
+use crate::{
+    api_exit, batch, buffers, counts, graphs, launches, leaving, operators, presence, ranges, waiting,
+};
 
 /// Milliseconds that the driver's `cuInit` waits for the tracer's request.
 const PATIENCE: c_int = 2000;
-/// Oldest CUPTI that can be ended while graphs exist: that of CUDA 12.4.
+/// Oldest CUPTI that can be ended while graphs exist that it has not recorded: that of CUDA 12.4.
 const CAN_FINALIZE: u32 = 22;
 const EBUSY: c_int = 16;
 const ENOMEM: c_int = 12;
@@ -51,8 +54,13 @@ struct Collection {
     /// Which events of operators are passed on, if any.
     operators: Option<ProbedEvents>,
     flush_ms: c_int,
+    /// Nanoseconds of CLOCK_MONOTONIC, where an earlier collection has not ended CUPTI: work that has begun before was that one's.
+    begun: u64,
     report: Report,
 }
+
+/// Kinds of records of single nodes of a graph.
+const OF_GRAPHS: [Kind; 4] = [Kind::Kernel, Kind::Memcpy, Kind::Memset, Kind::Idle];
 
 /// The state of the driver when a collection starts.
 #[derive(Copy, Clone, PartialEq, Eq)]
@@ -79,6 +87,7 @@ pub(crate) fn start(socket: Descriptor, hello: &Hello, driver: DriverState) -> c
         noted: None,
         operators: None,
         flush_ms: 0,
+        begun: 0,
         report: Report::default(),
     };
     collection.set_up(driver);
@@ -92,7 +101,8 @@ pub(crate) fn start(socket: Descriptor, hello: &Hello, driver: DriverState) -> c
     0
 }
 
-/// CUPTI calls this at the begin and at the exit of calls of the driver: of launches, and of all calls when CUPTI is to end.
+/// CUPTI calls this at the begin and at the exit of calls of the driver: of launches, of those that make graphs, and of all calls when CUPTI is
+/// to end.
 extern "C" fn called_back(_: *mut c_void, domain: u32, number: u32, call: *const CallbackData) {
     if domain != DRIVER_API || call.is_null() {
         return;
@@ -222,6 +232,11 @@ impl Collection {
         if status != SUCCESS {
             return Err(self.refused(0, status));
         }
+        // The first question takes a lock of the loader, which a callback should not.
+        if graphs::were_used() {
+            self.begun = sys::now(sys::CLOCK_MONOTONIC);
+        }
+        cupti.call_back_at_functions(subscriber, launches::is_of_graphs, true);
         let requested = KindSet::from_bits(request.kinds);
         for (ours, theirs) in SOURCES {
             if !requested.contains(ours) {
@@ -237,6 +252,12 @@ impl Collection {
                 }
             }
             self.kinds.insert(ours);
+            if ours == Kind::Graph {
+                graphs::are_recorded_as_a_whole();
+            }
+        }
+        if !self.collects(Kind::Graph) && OF_GRAPHS.into_iter().any(|kind| self.collects(kind)) {
+            self.report.graphs_lack_records = graphs::are_a_whole().into();
         }
         go_on()?;
         let counts = self.collects(Kind::Kernel) || self.collects(Kind::Idle);
@@ -368,14 +389,19 @@ impl Collection {
             let _no_forks = NoForks::begin();
             operators::unhook();
         }
-        self.report.state = match self.end() {
-            true => State::Ended,
-            false => State::EndsLater,
+        let departure = self.end();
+        self.report.state = match departure {
+            Departure::NotYet => State::EndsLater,
+            Departure::Finalized | Departure::Unsubscribed => State::Ended,
         } as u32;
-        if self.report.state == State::Ended as u32 && self.report.version >= CAN_FINALIZE {
-            buffers::release();
+        if departure != Departure::NotYet {
             launches::release();
             batch::release();
+        }
+        match departure {
+            Departure::Finalized => buffers::release(),
+            Departure::Unsubscribed => buffers::release_if_free(),
+            Departure::NotYet => {}
         }
         self.socket.send(&self.report);
     }
@@ -388,6 +414,7 @@ impl Collection {
                 at = next;
                 // SAFETY: CUPTI's record, in a buffer that stays until the end of this loop.
                 match unsafe { Activity::new(at) }.record(clock) {
+                    Some((_, record)) if record.end != 0 && record.start < self.begun => {}
                     Some((kind, mut record)) if record.end != 0 => {
                         if self.noted.is_some() {
                             launches::add(kind, &mut record);
@@ -424,26 +451,27 @@ impl Collection {
     fn give_up(&mut self) {
         if let Some((cupti, subscriber)) = self.cupti.take() {
             self.disable(cupti);
-            cupti.unsubscribe(subscriber);
-            api_exit::has_unsubscribed();
+            api_exit::unsubscribe(cupti, subscriber);
         }
     }
 
-    /// Ends CUPTI; returns whether it has ended.
-    fn end(&mut self) -> bool {
-        let Some((cupti, subscriber)) = self.cupti.take() else { return true };
+    /// Leaves CUPTI, and ends it where that is possible.
+    fn end(&mut self) -> Departure {
+        let Some((cupti, subscriber)) = self.cupti.take() else { return Departure::Finalized };
         self.disable(cupti);
         if presence::exits() {
-            return true;
+            return Departure::Finalized;
         }
         counts::release();
         if let Some(noted) = self.noted.take() {
-            cupti.call_back_at_functions(subscriber, |number, name| noted.has(number, name), false);
+            cupti.call_back_at_functions(
+                subscriber,
+                |number, name| noted.has(number, name) && !launches::is_of_graphs(number, name),
+                false,
+            );
         }
         if self.report.version < CAN_FINALIZE {
-            let status = cupti.unsubscribe(subscriber);
-            api_exit::has_unsubscribed();
-            return status == SUCCESS;
+            return api_exit::unsubscribe(cupti, subscriber);
         }
         api_exit::finalize(cupti, subscriber)
     }

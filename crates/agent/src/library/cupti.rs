@@ -187,10 +187,10 @@ impl Cupti {
         unsafe { (self.unsubscribe)(subscriber.0) }
     }
 
-    /// Calls back at all functions of a domain.
-    pub(crate) fn call_back_at(&self, subscriber: Subscriber, domain: u32) -> Status {
+    /// Calls back at all functions of a domain; `on`: or no more.
+    pub(crate) fn call_back_at(&self, subscriber: Subscriber, domain: u32, on: bool) -> Status {
         // SAFETY: a subscriber.
-        unsafe { (self.enable_domain)(1, subscriber.0, domain) }
+        unsafe { (self.enable_domain)(on.into(), subscriber.0, domain) }
     }
 
     /// Calls back at the functions of the driver whose names `choose` chooses, which gets their numbers, too; `on`: or no more.

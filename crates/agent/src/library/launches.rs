@@ -11,7 +11,7 @@ use crate::counts::LaunchKind;
 use crate::cupti::CallbackData;
 use crate::record::{Kind, Record};
 use crate::sys::{self, ReservedMemory};
-use crate::{batch, counts, cupti, operators, ranges, thread_id, waits};
+use crate::{batch, counts, cupti, graphs, operators, ranges, thread_id, waits};
 
 /// Effect of a function of the driver.
 #[derive(Copy, Clone, PartialEq, Eq)]
@@ -20,6 +20,8 @@ enum Class {
     /// Launches a kernel, whose record has its correlation id.
     Kernel = 1,
     Graph,
+    /// Makes or changes a graph that can be launched, or prepares its launch.
+    MakesGraph,
     /// Begins or ends the capture of a stream.
     BeginCapture,
     EndCapture,
@@ -33,12 +35,15 @@ enum Class {
 
 /// The functions of the driver that are noted, by the begins of their names. `cuLaunchCooperativeKernelMultiDevice` and `cuLaunchHostFunc` launch
 /// no kernel, or several.
-const CLASSES: [(&[u8], Class); 13] = [
+const CLASSES: [(&[u8], Class); 16] = [
     (b"cuLaunchCooperativeKernelMultiDevice", Class::Other),
     (b"cuLaunchCooperativeKernel", Class::Kernel),
     (b"cuLaunchKernel", Class::Kernel),
     (b"cuLaunch", Class::Other),
     (b"cuGraphLaunch", Class::Graph),
+    (b"cuGraphInstantiate", Class::MakesGraph),
+    (b"cuGraphUpload", Class::MakesGraph),
+    (b"cuGraphExec", Class::MakesGraph),
     (b"cuStreamBeginCapture", Class::BeginCapture),
     (b"cuStreamEndCapture", Class::EndCapture),
     (b"cuMemcpy", Class::Other),
@@ -66,9 +71,13 @@ pub(crate) struct CallFilter {
 impl CallFilter {
     /// Whether calls of a function are noted, by its number and its name.
     pub(crate) fn has(self, number: u32, name: &[u8]) -> bool {
-        let found = CLASSES.iter().find(|(begin, _)| name.starts_with(begin));
-        let Some((_, class)) = found else { return false };
-        CLASS[number as usize].store(*class as u8, Relaxed);
+        match classify(number, name) {
+            None => false,
+            Some(class) => self.takes(class),
+        }
+    }
+
+    fn takes(self, class: Class) -> bool {
         match class {
             Class::Other => self.others,
             Class::HostWait => self.waits || self.causes,
@@ -76,6 +85,18 @@ impl CallFilter {
             _ => true,
         }
     }
+}
+
+/// Whether a function of the driver makes or launches graphs, by its number and its name.
+pub(crate) fn is_of_graphs(number: u32, name: &[u8]) -> bool {
+    matches!(classify(number, name), Some(Class::Graph | Class::MakesGraph))
+}
+
+/// The class of a function by its name, kept by its number.
+fn classify(number: u32, name: &[u8]) -> Option<Class> {
+    let (_, class) = CLASSES.iter().find(|(begin, _)| name.starts_with(begin))?;
+    CLASS[number as usize].store(*class as u8, Relaxed);
+    Some(*class)
 }
 
 /// Number of notes; a power of two.
@@ -127,10 +148,16 @@ pub(crate) fn release() {
     waits::release();
 }
 
+/// Classes of functions that use graphs.
+const GRAPHS: [u8; 2] = [Class::Graph as u8, Class::MakesGraph as u8];
+
 /// Notes the call that begins in this thread now, by the number of its function.
 pub(crate) fn entered(number: u32, call: &CallbackData) {
-    const OTHERS: [u8; 3] = [0, Class::BeginCapture as u8, Class::EndCapture as u8];
+    const OTHERS: [u8; 4] = [0, Class::MakesGraph as u8, Class::BeginCapture as u8, Class::EndCapture as u8];
     let class = class(number);
+    if GRAPHS.contains(&class) {
+        graphs::are_used();
+    }
     if class == Class::HostWait as u8 && WAITS_ARE_CAUSES.load(Relaxed) {
         // A note would take the place of a launch.
         return call.keep(sys::now(sys::CLOCK_MONOTONIC));
@@ -179,7 +206,12 @@ pub(crate) fn returned(number: u32, call: &CallbackData) {
     const END_CAPTURE: u8 = Class::EndCapture as u8;
     const HOST_WAIT: u8 = Class::HostWait as u8;
     let (correlation, succeeds) = (call.correlation, call.succeeds());
-    match class(number) {
+    let class = class(number);
+    // The call may have begun before the collection.
+    if GRAPHS.contains(&class) {
+        graphs::are_used();
+    }
+    match class {
         KERNEL if succeeds => count(correlation, LaunchKind::Kernel),
         GRAPH if succeeds => count(correlation, LaunchKind::Graph),
         BEGIN_CAPTURE if succeeds => counts::begin_capture(),

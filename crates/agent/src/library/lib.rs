@@ -32,6 +32,7 @@ mod cupti;
 mod devices;
 mod driver;
 mod forks;
+mod graphs;
 mod idle;
 mod launches;
 mod leaving;
