@@ -137,9 +137,15 @@ fn take_params(cli: &mut Cli) {
     }
 }
 
-/// Options of bpftrace that do not exist here, with the alternative.
-const ABSENT: &[(&str, &str)] =
-    &[("--aot", "`--emit FILE` writes the BPF object, which is not a program of its own")];
+/// Options of other tools that do not exist here, with the alternative.
+const ABSENT: &[(&str, &str)] = &[
+    ("--aot", "`--emit FILE` writes the BPF object, which is not a program of its own"),
+    ("--duration", LIMIT),
+    ("--timeout", LIMIT),
+    ("--trace", "a script says what is traced, and `cudatrace record` records all calls"),
+];
+
+const LIMIT: &str = "Ctrl-C ends the trace; `timeout -s INT 10 cudatrace …` does that after 10 seconds";
 
 /// An error message without the usage of the command line.
 fn plain(kind: ErrorKind, message: &str) -> clap::Error {

@@ -373,6 +373,9 @@ pub enum Word<'a> {
 fn parse_pid(text: &str) -> Result<u32, String> {
     text.parse().ok().filter(|&pid| pid > 0).ok_or_else(|| match text.contains(',') {
         true => format!("each process follows its own -p: `-p {}`", text.replace(',', " -p ")),
+        false if text.starts_with(|c: char| c.is_ascii_digit() || c == '-') => {
+            "expected the number of a process, from 1 on: `pgrep -f NAME` prints those of programs".into()
+        }
         false => format!("expected the number of a process: `pgrep {}` prints it", shell_words::quote(text)),
     })
 }

@@ -164,7 +164,7 @@ impl Messages {
     /// Prints the error that ends the program.
     pub fn error(&self, error: &anyhow::Error) {
         let style = self.style(AnsiColor::Red);
-        self.print(&format!("{style}error{style:#}: {error:#}\n"));
+        self.print(&without_errno(&format!("{style}error{style:#}: {error:#}\n")));
     }
 
     /// Prints a warning of an unexpected behaviour.
@@ -177,7 +177,7 @@ impl Messages {
     /// Prints a loss, even if messages are disabled.
     pub fn lost(&self, text: &str) {
         let style = self.style(AnsiColor::Yellow);
-        self.print(&format!("{style}warning{style:#}: {}\n", printable(text)));
+        self.print(&format!("{style}warning{style:#}: {}\n", printable(&without_errno(text))));
     }
 
     /// Prints how many functions of a process were patched, and how many could not be, whose calls are not traced.
@@ -245,6 +245,14 @@ impl Messages {
 fn printable(text: &str) -> String {
     let lines: Vec<String> = text.split('\n').map(|line| escape(line.as_bytes())).collect();
     lines.join("\n")
+}
+
+/// A message without numbers of errors, whose texts are beside them: `(os error 2)`.
+fn without_errno(text: &str) -> String {
+    let mut parts = text.split(" (os error ");
+    let first = parts.next().unwrap_or_default();
+    let rest = parts.map(|part| part.split_once(')').map_or(part, |(_, rest)| rest));
+    std::iter::once(first).chain(rest).collect()
 }
 
 #[cfg(test)]

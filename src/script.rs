@@ -1,5 +1,6 @@
 //! The source of the script: `-e`, a file, standard input, or a bundled script.
 
+use crate::arguments::definition;
 use crate::bundled;
 use crate::cli::{Cli, Word};
 use crate::console::Messages;
@@ -235,6 +236,9 @@ fn read(cli: &Cli, word: &str, rest: &[String]) -> Result<Source> {
             if text.starts_with(b"\x7fELF") || interpreter(path).is_some() {
                 bail!("`{path}` is a program, not a script: {}", after_dashes_help("summary", path, rest));
             }
+            if let Some(instead) = other_file(path, &text) {
+                bail!("`{path}` is {instead}");
+            }
             let text = utf8(text, path)?;
             if !has_body(&text) {
                 bail!(
@@ -247,6 +251,19 @@ fn read(cli: &Cli, word: &str, rest: &[String]) -> Result<Source> {
             bail!("`{word}` is a subcommand and takes no script; for a file, type `./{word}`")
         }
     }
+}
+
+/// Begin of a stream of Apache Arrow, as `record` writes it.
+const ARROW: &[u8] = &[0xff; 4];
+
+/// Another kind of file, and what to do with it.
+fn other_file(path: &str, text: &[u8]) -> Option<String> {
+    if text.starts_with(ARROW) {
+        return Some(format!("a recording: `cudatrace report {path}` shows it"));
+    }
+    let is_source = [".cu", ".c", ".cc", ".cpp", ".h"].iter().any(|ending| path.ends_with(ending));
+    is_source
+        .then(|| "the source of a program: trace the program itself, `cudatrace -- ./PROGRAM`".to_owned())
 }
 
 /// Whether a text may be a script: it has a body, or is empty. Other kinds of documents begin with a bracket.
@@ -300,8 +317,8 @@ const HABITS: &[(&str, &str)] = &[
     ("watch", "`cudatrace top` shows a table every second"),
     ("nsys", "`cudatrace record -- COMMAND` records each call, `cudatrace report` shows what it recorded"),
     ("nvprof", "`cudatrace summary -- COMMAND` counts and times"),
-    ("stat", "`cudatrace summary` counts and times"),
-    ("stats", "`cudatrace summary` counts and times"),
+    ("stat", "`cudatrace summary` counts and times, `cudatrace report FILE` shows a recording"),
+    ("stats", "`cudatrace summary` counts and times, `cudatrace report FILE` shows a recording"),
 ];
 
 /// The equivalent of a word that users try.
@@ -356,7 +373,10 @@ fn unreadable(cli: &Cli, path: &str, rest: &[String], error: std::io::Error) -> 
     if let Some(instead) = habit(path) {
         return anyhow::anyhow!("no script `{path}`: {instead}");
     }
-    let stem = path.trim_end_matches(".ct");
+    if path.parse::<u32>().is_ok() {
+        return anyhow::anyhow!("no script `{path}`: a process to trace follows `-p`: `cudatrace -p {path}`");
+    }
+    let stem = path.trim_end_matches(".ct").trim_end_matches(".bt");
     if error.kind() == std::io::ErrorKind::NotFound && bundled::find(stem).is_some() {
         return anyhow::anyhow!(
             "no file `{path}`: the bundled script is called `{stem}`: `cudatrace {stem}`"
@@ -418,7 +438,9 @@ pub fn check_given(scripts: &[Script], cli: &Cli, messages: &Messages) -> Result
         let rest = if cli.given.is_empty() { rest } else { &more };
         bail!("unexpected argument `{word}`: {}", after_dashes_help(script.word(), word, rest));
     }
-    if let Some(message) = options::unknown(&cli.given, &known, scripts.len()) {
+    let ours = definition::command(None);
+    let ours = ours.get_arguments().filter(|arg| !arg.is_hide_set()).filter_map(|arg| arg.get_long());
+    if let Some(message) = options::unknown(&cli.given, &known, ours, scripts.len()) {
         bail!(message);
     }
     if let Some(message) = options::invalid(&cli.given, &known) {

@@ -1059,6 +1059,8 @@ fn two_recordings_are_compared_and_ranks_are_put_beside_each_other() {
     assert_eq!(json(&[&few, link.to_str().unwrap()]), json(&[&few]));
     refused(&[twin, "--html", twin], "is the recording that is read");
     refused(&[&many, twin, "--html", twin], "is the recording that is read");
+    refused(&[&few, "--html", twin], "is a recording, which the output would replace");
+    refused(&[&few, "--chrome", "x.json", "--folded", "x.json"], "two outputs go to `x.json`");
     refused(&[&few, "-"], "can be read once only");
     // A part of a recording stays one when it is converted.
     let lines = text(&cudatrace(&["report", &few, "--jsonl", "-"]).stdout);

@@ -92,11 +92,14 @@ impl Exports {
     ) -> Result<Exports> {
         let mut queues = Vec::new();
         let (post, warnings) = Mailbox::new().ok().unzip();
-        for request in requests {
-            let ExportRequest { kind, dest, .. } = request;
-            if queues.iter().any(|queue: &Queue| queue.dest() == dest) {
+        // Opening a file empties it.
+        for (at, ExportRequest { dest, .. }) in requests.iter().enumerate() {
+            if requests[..at].iter().any(|earlier| earlier.dest == *dest) {
                 bail!("--export: two exports go to `{dest}`");
             }
+        }
+        for request in requests {
+            let ExportRequest { kind, dest, .. } = request;
             let Some(open) = kind.open else { continue };
             let destination = options.destination(request).warning_to(post.clone());
             let queue = Queue::start(kind, open, destination, run.clone());

@@ -142,11 +142,6 @@ impl Queue {
         Ok(Queue { kind, channel, thread, summary })
     }
 
-    /// The destination as given.
-    pub fn dest(&self) -> &str {
-        self.summary.dest.text()
-    }
-
     /// Counters.
     pub fn summary(&self) -> Arc<ExportSummary> {
         self.summary.clone()

@@ -8,6 +8,7 @@ use crate::script::{self, Script};
 use anyhow::{Result, anyhow};
 use codegen::{Arch, Follow};
 use host::Machine;
+use lang::builtins::assert::FAILS;
 use lang::catalog::FileId;
 use lang::hir::{Attach, Builtin, Environment, Expr, ExprKind, Hook, TestKind, Trigger, Type, visit};
 use lang::syntax::ast;
@@ -316,8 +317,11 @@ impl<'a> Compiler<'a> {
     /// The error for an embedded script that cannot run on this machine, without positions in that script.
     fn not_here(&self, diags: &Diagnostics) -> anyhow::Error {
         let script = self.script.source.name.trim_end_matches(".ct");
-        let errors = diags.list.iter().filter(|diag| diag.severity == Severity::Error);
-        let reasons = distinct(errors.map(|error| format!("{} ({})", error.message, error.code)));
+        let errors = || diags.list.iter().filter(|diag| diag.severity == Severity::Error);
+        if let Some(text) = errors().find_map(|error| error.message.strip_prefix(FAILS)) {
+            return anyhow!("`{script}`: {text}");
+        }
+        let reasons = distinct(errors().map(|error| format!("{} ({})", error.message, error.code)));
         anyhow!("`{script}` cannot run here: {}", reasons.join("; "))
     }
 

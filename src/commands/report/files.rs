@@ -10,7 +10,7 @@ use host::Identity;
 use report::export::Run;
 use report::recording;
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -222,6 +222,13 @@ fn by_number(mut parts: Vec<PathBuf>) -> Vec<PathBuf> {
     parts.sort_by_key(|path| (number(path), path.clone()));
     parts.dedup_by(|one, other| is_same(one, other));
     parts
+}
+
+/// Whether a file begins as a recording in columns does.
+pub fn is_recording(path: &Path) -> bool {
+    let mut begin = [0; 4];
+    let read = File::open(path).and_then(|mut file| file.read_exact(&mut begin));
+    read.is_ok() && begin == [0xff; 4]
 }
 
 /// Whether two paths are of one file.

@@ -193,7 +193,7 @@ fn finish_page(page: &Path, options: &ReportOptions, messages: &Messages) {
     }
 }
 
-/// Refuses outputs that are one of the files that are read.
+/// Refuses outputs that are one of the files that are read, or another recording, and two outputs to one file.
 fn refuse_read_files(
     cli: &Cli,
     options: &ReportOptions,
@@ -201,11 +201,24 @@ fn refuse_read_files(
     parts: &[PathBuf],
 ) -> Result<()> {
     let exported = outputs(cli, options).into_iter().map(|request| PathBuf::from(request.dest));
-    let mut outputs = exported.chain(page.map(Path::to_owned)).filter(|path| path.is_file());
-    match outputs.find(|output| parts.iter().any(|part| files::is_same(output, part))) {
-        Some(output) => bail!("`{}` is the recording that is read: name another output", output.display()),
-        None => Ok(()),
+    let outputs: Vec<PathBuf> =
+        exported.chain(page.map(Path::to_owned)).filter(|path| path != Path::new(STDOUT)).collect();
+    let twice = outputs.iter().enumerate().find(|(at, output)| outputs[..*at].contains(output));
+    if let Some((_, output)) = twice {
+        bail!("two outputs go to `{}`", output.display());
     }
+    for output in outputs.iter().filter(|output| output.is_file()) {
+        if parts.iter().any(|part| files::is_same(output, part)) {
+            bail!("`{}` is the recording that is read: name another output", output.display());
+        }
+        if files::is_recording(output) {
+            let file = output.display();
+            bail!(
+                "`{file}` is a recording, which the output would replace: name it first, `report {file} …`, or name another output"
+            );
+        }
+    }
+    Ok(())
 }
 
 /// Opens a page in the browser of the desktop.

@@ -9,8 +9,12 @@ use std::path::Path;
 /// Advice where there is no recording to name.
 const RECORD: &str = "`cudatrace record -- PROGRAM` makes one";
 
+/// Endings of recordings of Nsight Systems.
+const OF_NSIGHT: [&str; 3] = ["nsys-rep", "qdrep", "qdstrm"];
+
 /// Files that are mistaken for recordings: how they begin, and their name.
-const OTHERS: [(&[u8], &str); 3] = [
+const OTHERS: [(&[u8], &str); 4] = [
+    (b"SQLite format 3", "a database, as Nsight Systems exports one"),
     (b"{\"schemaVersion\"", "a Chrome trace, for https://ui.perfetto.dev"),
     (b"{\"resourceSpans\"", "a file for OpenTelemetry"),
     (b"{\"resourceMetrics\"", "a file for OpenTelemetry"),
@@ -49,6 +53,7 @@ pub(super) fn check(path: &Path, file: &File, there: impl Fn() -> String) -> Res
 pub(super) fn check_begin(path: &Path, lines: &mut dyn BufRead) -> Result<()> {
     // A failure to read is reported by the reader.
     let Ok(begin) = lines.fill_buf() else { return Ok(()) };
+    let is_of_nsight = OF_NSIGHT.iter().any(|ending| path.extension().is_some_and(|found| found == *ending));
     let path = match path == Path::new("-") {
         true => "standard input".to_owned(),
         false => path.display().to_string(),
@@ -58,7 +63,8 @@ pub(super) fn check_begin(path: &Path, lines: &mut dyn BufRead) -> Result<()> {
     }
     let is_perfetto = matches!(begin, [0x0a, _, CLOCK_SNAPSHOT, ..]);
     let other = OTHERS.iter().find(|(start, _)| begin.starts_with(start)).map(|(_, name)| *name);
-    match other.or(is_perfetto.then_some("a trace of Perfetto")) {
+    let other = other.or(is_perfetto.then_some("a trace of Perfetto"));
+    match other.or(is_of_nsight.then_some("a recording of Nsight Systems")) {
         Some(other) => bail!(
             "{path} is {other}: a report needs a recording, by `cudatrace record`, `--export arrow=FILE` or `jsonl=FILE`"
         ),

@@ -33,6 +33,9 @@ pub(super) static ROWS: &[BuiltinSpec] = &[
     ),
 ];
 
+/// Begin of the message of `fail`, before its text.
+pub const FAILS: &str = "the script calls `fail`: ";
+
 impl dyn Args + '_ {
     /// `assert(condition, "text")`: the text is not a format.
     pub(crate) fn assert(&mut self, args: &[ast::Expr], span: Span) -> Option<StmtKind> {
@@ -84,7 +87,7 @@ impl dyn Args + '_ {
         }
         let mut values = values.iter();
         let text: String = format.iter().map(|piece| printed(piece, &mut values)).collect();
-        self.error("E0228", span, format!("the script calls `fail`: {text}"));
+        self.error("E0228", span, format!("{FAILS}{text}"));
         None
     }
 }

@@ -3,7 +3,7 @@
 pub(crate) mod address;
 mod aggregations;
 pub(crate) mod args;
-pub(crate) mod assert;
+pub mod assert;
 pub mod constants;
 pub mod floats;
 pub mod format_string;

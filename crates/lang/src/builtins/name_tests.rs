@@ -32,9 +32,11 @@ impl dyn Args + '_ {
         let found: Vec<NameId> = ids.into_iter().filter(passes).collect();
         // An option of the command line may apply only to other clauses.
         let is_option = self.is_option(text);
+        let message = format!("no attach point of this clause has a `{}` {shown}", word(kind));
         if found.is_empty() && !of_clause.iter().any(passes) && !is_option {
-            let message = format!("no attach point of this clause has a `{}` {shown}", word(kind));
             self.warning("W0254", span, message);
+        } else {
+            self.diags().withdraw_warning("W0254", span, message);
         }
         expr(ExprKind::NameIn { kind, ids: found }, Type::Bool, span)
     }

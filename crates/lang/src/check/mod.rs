@@ -242,7 +242,7 @@ struct Body<'r, 'a> {
     undecided: bool,
     /// Maps whose key or value types it read.
     seen: Vec<MapReading>,
-    findings: Vec<Diagnostic>,
+    findings: Diagnostics,
     probe: Option<Probe>,
 }
 
@@ -270,7 +270,7 @@ impl MapReading {
 
 impl<'r, 'a> Body<'r, 'a> {
     fn new(clause: &'r ResolvedClause<'a>, group: &'r ProgramGroup, first: bool) -> Body<'r, 'a> {
-        let (vars, seen, findings) = (Vec::new(), Vec::new(), Vec::new());
+        let (vars, seen, findings) = (Vec::new(), Vec::new(), Diagnostics::default());
         let (guessed, undecided) = (false, false);
         Body { clause, group, first, vars, guessed, undecided, seen, findings, probe: None }
     }
@@ -489,13 +489,11 @@ impl<'a> Checker<'a> {
             self.check_until_stable(&mut bodies, &all);
         }
         let has_errors =
-            bodies.iter().flat_map(|body| &body.findings).any(|found| found.severity == Severity::Error);
+            bodies.iter().flat_map(|body| &body.findings.list).any(|found| found.severity == Severity::Error);
         if !has_errors && self.infer_integers() {
             self.check_until_stable(&mut bodies, &all);
         }
-        for finding in bodies.iter_mut().flat_map(|body| std::mem::take(&mut body.findings)) {
-            self.diags.push(finding);
-        }
+        self.diags.merge(bodies.iter_mut().map(|body| std::mem::take(&mut body.findings)).collect());
         self.check_maps();
         self.check_metrics();
         self.drop_consequences();
@@ -569,7 +567,7 @@ impl<'a> Checker<'a> {
     ) -> bool {
         let (mut any, mut found, mut from) = (false, 0, 0);
         for &at in some {
-            found += bodies[from..at].iter().map(|body| body.findings.len()).sum::<usize>();
+            found += bodies[from..at].iter().map(|body| body.findings.list.len()).sum::<usize>();
             from = at;
             if selected(&bodies[at]) && bodies[at].is_due(&self.maps) {
                 self.check_body(&mut bodies[at], found);
@@ -589,7 +587,7 @@ impl<'a> Checker<'a> {
         body.guessed = body.vars.iter().any(|var| var.slot.has_changed_since(var.slot.take_seen()));
         let readings = self.maps.iter().enumerate().map(|(at, map)| MapReading::of(at, map));
         body.seen = readings.filter(|reading| reading.key.is_some() || reading.value.is_some()).collect();
-        body.findings = std::mem::take(&mut self.diags).list;
+        body.findings = std::mem::take(&mut self.diags);
     }
 
     /// Moves the findings of this round to `diags`.

@@ -81,6 +81,7 @@ pub struct Diagnostics {
     /// All diagnostics.
     pub list: Vec<Diagnostic>,
     reported: FxHashSet<DiagnosticKey>,
+    withdrawn: FxHashSet<DiagnosticKey>,
     /// The last duplicate: additions to it are ignored.
     repeated: Option<Box<Diagnostic>>,
     /// Number of diagnostics in other lists that precede this one.
@@ -128,6 +129,21 @@ impl Diagnostics {
         }
         self.list.push(finding);
         self.list.last_mut().expect("just pushed")
+    }
+
+    /// Takes a warning back that another part of the clause gives: a clause of operations is checked in parts.
+    pub(crate) fn withdraw_warning(&mut self, code: &'static str, span: Span, message: String) {
+        self.withdrawn.insert(DiagnosticKey { code, span, words: message });
+    }
+
+    /// Adds the diagnostics of parts, without those that one of them has taken back.
+    pub(crate) fn merge(&mut self, parts: Vec<Diagnostics>) {
+        let withdrawn: FxHashSet<DiagnosticKey> =
+            parts.iter().flat_map(|part| part.withdrawn.iter().cloned()).collect();
+        let all = parts.into_iter().flat_map(|part| part.list);
+        all.filter(|finding| !withdrawn.contains(&DiagnosticKey::of(finding))).for_each(|finding| {
+            self.push(finding);
+        });
     }
 
     /// Adds a diagnostic whose cause may be independent of its position: if one has the same text, it gets the position.

@@ -142,15 +142,26 @@ fn counted(e: &Expr) -> &[Expr] {
     }
 }
 
-/// The message for an option that no script has, if there is one.
-pub fn unknown(given: &[OptionValue], known: &[ScriptOption], scripts: usize) -> Option<String> {
+/// Options of other tools that end a trace after a time.
+const LIMITS: [&str; 5] = ["duration", "timeout", "seconds", "time", "limit"];
+
+/// The message for an option that no script has, if there is one. `others` are the options that are not of scripts.
+pub fn unknown<'n>(
+    given: &[OptionValue],
+    known: &'n [ScriptOption],
+    others: impl Iterator<Item = &'n str>,
+    scripts: usize,
+) -> Option<String> {
     let wrong = given.iter().find(|given| known.iter().all(|option| option.name != given.name))?;
-    let near = similar(&wrong.name, known.iter().map(|option| option.name.as_str()));
+    let near = similar(&wrong.name, known.iter().map(|option| option.name.as_str()).chain(others));
     let near: Vec<String> = near.iter().map(|name| format!("--{name}")).collect();
     let (whose, have) =
         if scripts == 1 { ("the script has", "it has") } else { ("the scripts have", "they have") };
     let help = match did_you_mean(&near).pop() {
         _ if wrong.name == "json" => "`-f json` prints JSON".into(),
+        _ if LIMITS.contains(&wrong.name.as_str()) => {
+            "Ctrl-C ends the trace; `timeout -s INT 10 cudatrace …` does that after 10 seconds".into()
+        }
         Some(help) => help,
         None if known.is_empty() => format!("{have} none"),
         None => {

@@ -13,6 +13,8 @@ use crate::resolve::{
     requests, timers, tracepoint, usdt, watchpoints,
 };
 use crate::syntax::ast::{ProbeSpec, text};
+use cuda::gpu;
+use cuda::operations::APIS;
 
 /// All providers, for resolving, help and completion.
 pub static PROVIDERS: &[Provider] = &[
@@ -281,16 +283,28 @@ fn unknown<T>(spec: &ProbeSpec) -> Result<T, Miss> {
             format!("a function is probed by `uprobe:{library}:{name}` or `uretprobe:{library}:{name}`")
         }));
     }
-    if let Some(function) = spec.parts.first().filter(|_| help.is_empty() && name.starts_with("lib"))
-        && spec.parts.len() == 1
+    if let [part] = &spec.parts[..]
+        && help.is_empty()
     {
-        help.push(format!("calls of a function: write `uprobe:{name}:{}`", text(&function.node)));
+        help.extend(probe_of_part(name, text(&part.node)));
     }
     if help.is_empty() {
-        let forms: Vec<String> = PROVIDERS.iter().map(|p| format!("`{}`", p.form)).collect();
-        help.push(format!("probes are {}", forms.join(", ")));
+        let names: Vec<&str> = PROVIDERS.iter().map(|provider| provider.names[0]).collect();
+        help.push(format!("probes are {}: `cudatrace help probes` explains them", names.join(", ")));
     }
     wrong("E0101", span, format!("unknown kind of probe `{name}`"), "", help)
+}
+
+/// The probe that `kernel:launch`, `nvtx:range`, `nccl:ncclAllReduce` or `libcuda:cuInit` may mean.
+fn probe_of_part(name: &str, part: &str) -> Option<String> {
+    let operation = APIS.iter().find(|api| api.operation(part).is_some()).map(|api| api.provider);
+    let of_gpu = || gpu::KINDS.iter().any(|kind| kind.name == part).then_some("gpu");
+    if let Some(provider) = operation.or_else(of_gpu) {
+        return Some(format!("did you mean `{provider}:{part}`?"));
+    }
+    let library = if name.starts_with("lib") { name.to_owned() } else { format!("lib{name}") };
+    let is_library = name.starts_with("lib") || cuda::Library::from_alias(&library).is_some();
+    is_library.then(|| format!("calls of a function: write `uprobe:{library}:{part}`"))
 }
 
 #[cfg(test)]

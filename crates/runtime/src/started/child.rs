@@ -44,14 +44,12 @@ pub enum SpawnError {
     #[error("no user `{0}` on this machine")]
     NoUser(String),
     /// exec(2) or one of the steps before it.
-    #[error("cannot start `{program}`: {error}{hint}")]
+    #[error("cannot start `{program}`: {reason}")]
     Exec {
         /// As typed.
         program: String,
-        /// Error.
-        error: io::Error,
-        /// Suggestion, or empty.
-        hint: &'static str,
+        /// Why, and what to do.
+        reason: String,
     },
     /// Pipes, descriptors or the seccomp server.
     #[error("cannot prepare to start a program: {0}")]
@@ -370,13 +368,22 @@ fn user(name: &str) -> Result<User, SpawnError> {
 }
 
 fn exec_error(program: &str, error: io::Error) -> SpawnError {
-    let hidden = error.kind() == io::ErrorKind::NotFound
-        && !program.contains('/')
-        && std::env::var_os("SUDO_USER").is_some();
-    let hint = if hidden {
-        "; sudo replaces PATH: give the full path, or use `sudo env PATH=\"$PATH\" cudatrace …`"
-    } else {
-        ""
+    let is_bare = !program.contains('/');
+    let reason = match error.kind() {
+        _ if program.starts_with('-') => "options of cudatrace come before `--`".to_owned(),
+        io::ErrorKind::NotFound if is_bare && std::env::var_os("SUDO_USER").is_some() => {
+            "there is no such program in PATH, which sudo replaces: give the full path, or use `sudo env PATH=\"$PATH\" cudatrace …`"
+                .to_owned()
+        }
+        io::ErrorKind::NotFound if is_bare => "there is no such program in PATH".to_owned(),
+        io::ErrorKind::PermissionDenied if Path::new(program).is_dir() => "it is a folder".to_owned(),
+        io::ErrorKind::PermissionDenied if program.ends_with(".py") => {
+            format!("{error}; the file is not executable: `-- python3 {program}`")
+        }
+        io::ErrorKind::PermissionDenied if Path::new(program).is_file() => {
+            format!("{error}; the file is not executable: `chmod +x {program}`")
+        }
+        _ => error.to_string(),
     };
-    SpawnError::Exec { program: program.into(), error, hint }
+    SpawnError::Exec { program: program.into(), reason }
 }
