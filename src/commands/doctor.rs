@@ -42,7 +42,7 @@ pub const LISTING: Listing = Listing {
 /// A property of the machine, and its state.
 type Row = (&'static str, String);
 
-/// Checks all requirements of tracing and prints a line for each. Fails if tracing is impossible.
+/// Checks all requirements of tracing and prints a line for each. Fails if tracing is impossible, in the process and in the kernel.
 fn run(format: Format) -> Result<u8> {
     let mut rows = vec![
         ("cudatrace", crate::version()),
@@ -51,17 +51,18 @@ fn run(format: Format) -> Result<u8> {
         ("driver", driver()),
     ];
     rows.extend(gpus());
+    let in_process = in_process();
     let probed = runtime::Kernel::probe();
-    let is_possible = probed.is_ok();
+    let is_possible = in_process.is_ok() || probed.is_ok();
+    rows.push(("in the process", in_process.unwrap_or_else(|why| format!("no: {why}"))));
     match probed {
         Ok(kernel) => {
-            rows.push(("tracing", "yes".into()));
+            rows.push(("in the kernel", "yes".into()));
             rows.extend(features(&kernel.features));
             rows.push(("started programs", started_programs()));
         }
-        Err(error) => rows.push(("tracing", format!("no: {}", reason(&error)))),
+        Err(error) => rows.push(("in the kernel", format!("no: {}", reason(&error)))),
     }
-    rows.push(("--in-process", in_process()));
     let machine = Machine::new(Scope::default());
     rows.push(("gpu: probes", crate::gpu::state(&machine)));
     rows.extend(libraries(&machine));
@@ -107,8 +108,8 @@ fn rights() -> String {
         return user.into();
     }
     format!(
-        "{user}, without {}: run it with sudo, or with --in-process, which needs none, or once \
-         `sudo setcap cap_bpf,cap_perfmon,cap_sys_ptrace+ep $(command -v cudatrace)`",
+        "{user}, without {}: programs of your own are traced in the process; for the kernel run it with sudo, or once `sudo setcap \
+         cap_bpf,cap_perfmon,cap_sys_ptrace+ep $(command -v cudatrace)`",
         missing.join(", ")
     )
 }
@@ -127,29 +128,23 @@ fn started_programs() -> String {
     }
 }
 
-/// Whether scripts can run in the traced processes. Stops a program, which is never released.
-fn in_process() -> String {
+/// Whether scripts can run in the traced processes; the error is why not. Stops a program, which is never released.
+fn in_process() -> Result<String> {
     if !cfg!(target_arch = "x86_64") {
-        return "no: on x86-64 only".into();
+        anyhow::bail!("on x86-64 only");
     }
     let command = Command { argv: vec!["true".into()], watch_mappings: true, ..Command::default() };
-    let child = match Child::spawn(&command) {
-        Ok(child) => child,
-        Err(error) => return format!("no: {error}"),
-    };
+    let child = Child::spawn(&command)?;
     let (pid, limit) = (child.pid(), Duration::from_secs(1));
-    let stopped = Tracer::run(|tracer| StoppedProcess::all(tracer, pid, limit).map(drop));
-    if let Err(error) = stopped {
-        return format!("no: {error}");
-    }
+    Tracer::run(|tracer| StoppedProcess::all(tracer, pid, limit).map(drop))?;
     let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
-    match (&child.unwatched, scope.trim()) {
+    Ok(match (&child.unwatched, scope.trim()) {
         (Some(error), _) => format!("with -p only: started programs cannot be held: {error}"),
         (None, "" | "0") => "yes, for commands and -p; needs no rights".into(),
         (None, scope) => {
             format!("yes, for commands; -p needs CAP_SYS_PTRACE (kernel.yama.ptrace_scope is {scope})")
         }
-    }
+    })
 }
 
 /// Driver version, as NVIDIA's kernel module reports it.

@@ -436,7 +436,11 @@ mod tests {
             ("perfetto", "a native trace of Perfetto"),
             ("in-process", "Run the script in the traced processes"),
             ("--user", "as this user"),
-            ("alerts", "examples/observability"),
+            ("alerts", "alert: Cuda"),
+            ("docker", "examples/observability"),
+            ("sudo", "in the traced program"),
+            ("slow", "`launchgap`"),
+            ("json", "-f json"),
         ] {
             let text = help_text(topic).unwrap();
             assert!(text.contains(part), "{topic}: {text}");

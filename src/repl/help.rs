@@ -28,9 +28,9 @@ pub fn on(topic: &str, others: impl Iterator<Item = &'static str>, messages: &Me
         .or_else(|| call(topic))
         .or_else(|| constant(topic))
         .or_else(|| explain::on(topic))
+        .or_else(|| concept(topic))
         .or_else(|| export(topic))
-        .or_else(|| option(topic))
-        .or_else(|| concept(topic));
+        .or_else(|| option(topic));
     text.ok_or_else(|| unknown(topic, others))
 }
 
@@ -84,9 +84,34 @@ const CONCEPTS: &[(&[&str], &str)] = &[
          `cudatrace SCRIPT --help` lists those of a script, `cudatrace --help` those of cudatrace. `$1`, `$2` are parameters.\n",
     ),
     (
-        &["alerts", "alert", "dashboard", "grafana", "kubernetes"],
-        "`examples/observability` of the source has a Grafana dashboard, alerts for Prometheus and a DaemonSet for\n    \
-         cudatrace metrics --export openmetrics=9464\n",
+        &["alerts", "alert", "rules"],
+        concat!(
+            "Rules for Prometheus on the metrics of `cudatrace metrics --export openmetrics=9464`:\n\n",
+            include_str!("../../examples/observability/alerts.yml")
+        ),
+    ),
+    (
+        &["dashboard", "grafana", "kubernetes", "container", "containers", "docker"],
+        "`examples/observability` of the source has a Grafana dashboard, an image and a DaemonSet for\n    \
+         cudatrace metrics --wait --export openmetrics=9464\n\
+         Processes in containers are traced from outside by `-p PID`; inside, `cudatrace -- COMMAND` needs no rights.\n",
+    ),
+    (
+        &["root", "sudo", "rights", "permission", "permissions", "capabilities"],
+        "Without root, probes run in the traced program, which must be yours:\n    \
+         cudatrace -- python3 train.py\nWith `sudo` they run in the kernel, in all processes; the command still runs as you. `cudatrace doctor` \
+         says what this machine permits.\n",
+    ),
+    (
+        &["slow", "performance", "bottleneck"],
+        "Where the time goes, and which script to run next:\n    \
+         cudatrace -- python3 train.py            or cudatrace -p PID, then Ctrl-C\n\
+         `launchgap` shows when the GPU starves, `sync` where the host waits, `gpu` the time of each kernel, `lines` the lines of Python.\n",
+    ),
+    (
+        &["json"],
+        "`-f json` prints one object for each line and table:\n    \
+         cudatrace -f json kernels -- python3 train.py\n`--export jsonl=FILE` writes all events.\n",
     ),
 ];
 
