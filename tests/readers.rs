@@ -523,11 +523,16 @@ for name, count in collections.Counter(names[call.name_iid] for call in calls).i
 fn kubernetes_takes_the_daemon_set_with_no_right_too_many() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/observability/kubernetes.yaml");
     let program = "
-import sys, yaml, kubernetes_validate
+import pathlib, sys, yaml, kubernetes_validate
+folder = pathlib.Path(sys.argv[1]).parent
+kustomization = yaml.safe_load(open(folder / 'kustomization.yaml'))
+assert all((folder / resource).exists() for resource in kustomization['resources'])
+images = [image['name'] for image in kustomization['images']]
 for document in yaml.safe_load_all(open(sys.argv[1])):
     kubernetes_validate.validate(document, '1.30', strict=True)
     print(document['kind'])
     for container in document.get('spec', {}).get('template', {}).get('spec', {}).get('containers', []):
+        assert container['image'].split(':')[0] in images
         print(container['securityContext']['privileged'], container['securityContext']['capabilities'])";
     if let Some(said) = read("yaml, kubernetes_validate", program, &file) {
         let expected = "Namespace\nDaemonSet\nFalse {'drop': ['ALL'], 'add': ['BPF', 'PERFMON', 'SYS_PTRACE']}\nNetworkPolicy\n";
