@@ -289,7 +289,7 @@ impl Destination {
         };
         let file = file.map_err(|error| {
             let hint = if self.only_new { "; `--out DIR` names another folder" } else { "" };
-            anyhow!("{}: {error}{hint}", path.display())
+            anyhow!("{}: {}{hint}", path.display(), why_unwritten(&path, &error))
         })?;
         for count in [&self.size, &self.offered, &self.arrived] {
             count.store(0, Ordering::Relaxed);
@@ -356,6 +356,15 @@ impl Destination {
     /// Number of bytes written to all files so far.
     pub fn bytes(&self) -> u64 {
         self.total.load(Ordering::Relaxed)
+    }
+}
+
+/// Why a file cannot be written.
+pub fn why_unwritten(path: &Path, error: &io::Error) -> String {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.exists());
+    match folder.filter(|_| error.kind() == io::ErrorKind::NotFound) {
+        Some(folder) => format!("there is no folder `{}`", folder.display()),
+        None => error.to_string(),
     }
 }
 

@@ -11,8 +11,9 @@ use super::setup;
 use crate::Failure;
 use crate::cli::Cli;
 use crate::console::Messages;
+use crate::export::file::why_unwritten;
 use crate::script::Script;
-use anyhow::Context;
+use anyhow::anyhow;
 use cuda::Library;
 use lang::SessionState;
 use runtime::{Kernel, PatchCount};
@@ -197,7 +198,9 @@ pub fn emit<'m>(
 ) -> anyhow::Result<()> {
     for (heading, compiled) in objects {
         let to = if heading.is_empty() { path.to_owned() } else { beside(path, &heading) };
-        std::fs::write(&to, &compiled.elf).with_context(|| to.display().to_string())?;
+        std::fs::write(&to, &compiled.elf).map_err(|error| {
+            anyhow!("--emit: cannot write `{}`: {}", to.display(), why_unwritten(&to, &error))
+        })?;
         if !heading.is_empty() {
             messages.note(&format!("wrote {}", to.display()));
         }

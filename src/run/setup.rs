@@ -4,7 +4,8 @@ use crate::Failure;
 use crate::bundled;
 use crate::cli::{Cli, Format};
 use crate::console::Messages;
-use anyhow::{Context, anyhow, bail};
+use crate::export::file::why_unwritten;
+use anyhow::{anyhow, bail};
 use linux::proc;
 use report::Sink;
 use report::sink::{JsonSink, TextSink};
@@ -25,7 +26,10 @@ pub fn sink(
 ) -> anyhow::Result<Box<dyn Sink>> {
     let writer: Box<dyn Write> = match &cli.output {
         Some(path) => {
-            Box::new(File::create(path).with_context(|| format!("cannot write `{}`", path.display()))?)
+            let file = File::create(path);
+            Box::new(file.map_err(|error| {
+                anyhow!("cannot write `{}`: {}", path.display(), why_unwritten(path, &error))
+            })?)
         }
         None => out,
     };
