@@ -70,8 +70,8 @@ bench: build examples    ## what a probe hit costs, as a ratio to an empty probe
 examples:                ## the simulated CUDA and the workloads
 	$(MAKE) --no-print-directory -C examples/cuda
 
-site:                    ## the pages of docs/ with a search, in target/site; needs mdBook
-	mdbook build docs
+site:                    ## the pages of docs/ with a search, in target/site; needs mdBook; SOURCE=URL of the repository's files for links to them
+	python3 tools/site.py $(SOURCE)
 
 deps:                    ## what the build needs and this machine lacks
 	@bash tools/deps.sh
