@@ -9,7 +9,7 @@ use runtime::kernel::clock::{Clock, SystemClock};
 use runtime::remote::RemoteError;
 use runtime::session::event_loop::{Next, Watch};
 use runtime::started::{MappedInode, Mapping, MappingEvent, MappingWatch, Mappings, Query};
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fs::{File, Metadata};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::MetadataExt;
@@ -37,11 +37,16 @@ impl<'a> HeldMappings<'a> {
     /// Reports mappings that continued before they were examined.
     fn report_late(&mut self) {
         let late = self.mappings.late();
-        if late > std::mem::replace(&mut self.late, late) {
+        let before = std::mem::replace(&mut self.late, late);
+        if late > before {
             self.extender.miss_mappings();
-            self.extender.messages.lost(
-                "the program waited for seconds until a library was attached, and continued: calls may be missing",
-            );
+            let threads = self.mappings.late_threads(before);
+            let pids: BTreeSet<u32> = threads.into_iter().map(|tid| proc::tgid(tid).unwrap_or(tid)).collect();
+            for pid in pids {
+                self.extender.messages.lost(&format!(
+                    "process {pid} waited for seconds until a library was attached, and continued: its calls may be missing"
+                ));
+            }
         }
     }
 

@@ -141,7 +141,7 @@ impl SeccompServer {
                 if !limit.left().is_zero() {
                     self.pass(request.id);
                 } else {
-                    self.pass_late(request.id);
+                    self.pass_late(request.id, request.pid);
                 }
                 let _ = worker.timer.stop();
             }
@@ -168,7 +168,7 @@ impl SeccompServer {
         let received =
             unsafe { libc::ioctl(self.listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_RECV, &mut request) };
         if received == 0 {
-            self.pass_late(request.id);
+            self.pass_late(request.id, request.pid);
         }
     }
 
@@ -269,9 +269,9 @@ impl SeccompServer {
     }
 
     /// Lets the system call continue and counts it as late.
-    fn pass_late(&self, id: u64) {
+    fn pass_late(&self, id: u64, tid: u32) {
         if id != 0 && self.pass(id) {
-            self.shared.add_late();
+            self.shared.add_late(tid);
         }
     }
 }
@@ -292,7 +292,7 @@ impl Supervisor {
     fn new(server: &'static SeccompServer) -> Supervisor {
         // Requests that a previous server received but did not answer.
         for slot in 0..SLOTS {
-            server.pass_late(server.shared.request_id(slot));
+            server.pass_late(server.shared.request_id(slot), server.shared.request_thread(slot));
             server.shared.clear(slot);
         }
         let (slow, blocked) = ([SlowRequest::default(); SLOTS], [0; SLOTS]);
@@ -352,7 +352,7 @@ impl Supervisor {
         slow.checks += 1;
         if slow.checks >= MOST_CHECKS || slow.ticks <= ticks + 1 {
             self.workers[slot].is_answered.store(true, Ordering::Relaxed);
-            self.server.pass_late(id);
+            self.server.pass_late(id, self.server.shared.request_thread(slot));
             self.blocked[slot] = id;
         }
     }

@@ -58,6 +58,11 @@ impl Mappings {
         self.shared.late()
     }
 
+    /// The threads of such requests after so many, as far as they are known.
+    pub fn late_threads(&self, after: u64) -> Vec<u32> {
+        self.shared.late_threads(after)
+    }
+
     /// Receives the next query; `None` if the server and all traced processes have ended.
     ///
     /// # Errors

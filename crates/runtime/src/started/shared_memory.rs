@@ -7,6 +7,7 @@ use crate::kernel::sys;
 use rustix::fs::{AtFlags, FileType, StatxFlags};
 use std::collections::HashMap;
 use std::fs::File;
+use std::mem::offset_of;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -70,8 +71,13 @@ impl FileState {
 /// Largest number of requests that are handled at a time.
 pub(super) const SLOTS: usize = 64;
 
+/// Number of late answers whose threads are known.
+const NAMED_LATE: usize = 32;
+
 /// Size in words of a request: `struct seccomp_notif`, which begins with its id.
 const REQUEST: usize = size_of::<libc::seccomp_notif>() / WORD;
+/// The word of a request whose lower half is the thread.
+const REQUEST_THREAD: usize = offset_of!(libc::seccomp_notif, pid) / WORD;
 /// Size in words of a file: device, inode, size, time of change, mark.
 const FILE: usize = 5;
 const MARK: usize = 4;
@@ -82,7 +88,9 @@ const LATE: usize = 0;
 const FILES: usize = 1;
 const REPORTED: usize = 2;
 const HELD: usize = 3;
-const HEADER: usize = 4;
+/// The threads of the last late answers.
+const LATE_THREADS: usize = 4;
+const HEADER: usize = LATE_THREADS + NAMED_LATE;
 const FIRST_FILE: usize = HEADER + SLOTS * REQUEST;
 
 /// The shared memory; see the module documentation.
@@ -186,19 +194,35 @@ impl SharedState {
         self.index.get(file).is_some_and(|at| self.word(at + MARK).load(Ordering::Relaxed) != 0)
     }
 
-    /// Counts a late answer.
-    pub(super) fn add_late(&self) {
-        self.word(LATE).fetch_add(1, Ordering::Relaxed);
+    /// Counts a late answer to a thread.
+    pub(super) fn add_late(&self, tid: u32) {
+        let number = self.word(LATE).load(Ordering::Relaxed) as usize % NAMED_LATE;
+        self.word(LATE_THREADS + number).store(tid.into(), Ordering::Relaxed);
+        self.word(LATE).fetch_add(1, Ordering::Release);
+    }
+
+    /// The threads of the late answers after so many; of more than [`NAMED_LATE`] the last ones.
+    pub(super) fn late_threads(&self, after: u64) -> Vec<u32> {
+        let late = self.late();
+        let first = after.max(late.saturating_sub(NAMED_LATE as u64));
+        let thread =
+            |number: u64| self.word(LATE_THREADS + number as usize % NAMED_LATE).load(Ordering::Relaxed);
+        (first..late).map(|number| thread(number) as u32).collect()
     }
 
     /// Number of requests that were answered before they were handled.
     pub(super) fn late(&self) -> u64 {
-        self.word(LATE).load(Ordering::Relaxed)
+        self.word(LATE).load(Ordering::Acquire)
     }
 
     /// Id of the request in a slot; 0: none.
     pub(super) fn request_id(&self, slot: usize) -> u64 {
         self.word(HEADER + slot * REQUEST).load(Ordering::Acquire)
+    }
+
+    /// Thread of the request in a slot.
+    pub(super) fn request_thread(&self, slot: usize) -> u32 {
+        self.word(HEADER + slot * REQUEST + REQUEST_THREAD).load(Ordering::Acquire) as u32
     }
 
     /// The request in a slot, for the kernel to write: if the server is killed, the next one finds it here.
