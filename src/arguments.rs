@@ -19,7 +19,7 @@ use crate::subcommand::{Listing, Subcommand, Subcommands};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgMatches, Command, FromArgMatches};
 use definition::{WITHOUT_EFFECT, command, is_without_effect, with_subcommands};
-use lang::expand::options::OptionValue;
+use lang::expand::options::{OptionValue, instead_of_limit};
 use std::ffi::OsString;
 use std::path::Path;
 
@@ -140,12 +140,8 @@ fn take_params(cli: &mut Cli) {
 /// Options of other tools that do not exist here, with the alternative.
 const ABSENT: &[(&str, &str)] = &[
     ("--aot", "`--emit FILE` writes the BPF object, which is not a program of its own"),
-    ("--duration", LIMIT),
-    ("--timeout", LIMIT),
     ("--trace", "a script says what is traced, and `cudatrace record` records all calls"),
 ];
-
-const LIMIT: &str = "Ctrl-C ends the trace; `timeout -s INT 10 cudatrace …` does that after 10 seconds";
 
 /// An error message without the usage of the command line.
 fn plain(kind: ErrorKind, message: &str) -> clap::Error {
@@ -165,8 +161,9 @@ fn instead(error: &clap::Error) -> Option<clap::Error> {
         let message = format!("`{written}` is an option of scripts: write it after the script's name");
         return Some(plain(error.kind(), &message));
     }
-    if let Some((name, instead)) = ABSENT.iter().find(|(name, _)| name == written) {
-        return Some(plain(error.kind(), &format!("`{name}` is not supported: {instead}")));
+    let absent = ABSENT.iter().find(|(name, _)| name == written).map(|(_, instead)| *instead);
+    if let Some(instead) = absent.or_else(|| instead_of_limit(written.trim_start_matches('-'))) {
+        return Some(plain(error.kind(), &format!("`{written}` is not supported: {instead}")));
     }
     let is_unknown = error.kind() == ErrorKind::UnknownArgument;
     let near = match error.get(ContextKind::SuggestedArg) {
@@ -456,6 +453,9 @@ mod tests {
         };
         for (name, instead) in ABSENT {
             assert!(message(&format!("cudatrace {name} x a.ct")).contains(instead), "{name}");
+        }
+        for name in ["--duration", "--timeout"] {
+            assert!(message(&format!("cudatrace {name} x a.ct")).contains("Ctrl-C ends the trace"), "{name}");
         }
     }
 

@@ -253,12 +253,9 @@ fn read(cli: &Cli, word: &str, rest: &[String]) -> Result<Source> {
     }
 }
 
-/// Begin of a stream of Apache Arrow, as `record` writes it.
-const ARROW: &[u8] = &[0xff; 4];
-
 /// Another kind of file, and what to do with it.
 fn other_file(path: &str, text: &[u8]) -> Option<String> {
-    if text.starts_with(ARROW) {
+    if report::recording::is_in_columns(text) {
         return Some(format!("a recording: `cudatrace report {path}` shows it"));
     }
     let is_source = [".cu", ".c", ".cc", ".cpp", ".h"].iter().any(|ending| path.ends_with(ending));
@@ -438,9 +435,7 @@ pub fn check_given(scripts: &[Script], cli: &Cli, messages: &Messages) -> Result
         let rest = if cli.given.is_empty() { rest } else { &more };
         bail!("unexpected argument `{word}`: {}", after_dashes_help(script.word(), word, rest));
     }
-    let ours = definition::command(None);
-    let ours = ours.get_arguments().filter(|arg| !arg.is_hide_set()).filter_map(|arg| arg.get_long());
-    if let Some(message) = options::unknown(&cli.given, &known, ours, scripts.len()) {
+    if let Some(message) = unknown_option(cli, &known, scripts.len()) {
         bail!(message);
     }
     if let Some(message) = options::invalid(&cli.given, &known) {
@@ -452,6 +447,16 @@ pub fn check_given(scripts: &[Script], cli: &Cli, messages: &Messages) -> Result
         }
         None => Ok(()),
     }
+}
+
+/// The message for an option that no script has, if there is one.
+fn unknown_option(cli: &Cli, known: &[options::ScriptOption], scripts: usize) -> Option<String> {
+    if cli.given.is_empty() {
+        return None;
+    }
+    let command = definition::command(None);
+    let ours = command.get_arguments().filter(|arg| !arg.is_hide_set()).filter_map(|arg| arg.get_long());
+    options::unknown(&cli.given, known, ours, scripts)
 }
 
 /// An alternative for a word that the script does not accept.

@@ -213,14 +213,22 @@ fn tables(starts: &[&'static str], runs_before: bool, in_process: bool) -> impl 
     })
 }
 
+/// Initialises the driver, and finds a kernel.
+const START: &str = "
+import ctypes
+def start():
+    d = ctypes.CDLL('libcuda.so.1'); d.cuInit(0)
+    c, m, f = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+    d.cuDevicePrimaryCtxRetain(ctypes.byref(c), 0); d.cuCtxSetCurrent(c)
+    ptx = b'.version 7.0 .target sm_50 .address_size 64 .visible .entry tick() { ret; }'
+    d.cuModuleLoadData(ctypes.byref(m), ptx); d.cuModuleGetFunction(ctypes.byref(f), m, b'tick')
+    return d, f
+";
+
 /// A process that launches 100 kernels for each line that it reads, with `graph` also a graph of one kernel 10 times, and calls nothing in between.
 const BURSTS: &str = "
-import ctypes, sys, time
-d = ctypes.CDLL('libcuda.so.1'); d.cuInit(0)
-c, m, f = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
-d.cuDevicePrimaryCtxRetain(ctypes.byref(c), 0); d.cuCtxSetCurrent(c)
-ptx = b'.version 7.0 .target sm_50 .address_size 64 .visible .entry tick() { ret; }'
-d.cuModuleLoadData(ctypes.byref(m), ptx); d.cuModuleGetFunction(ctypes.byref(f), m, b'tick')
+import sys, time
+d, f = start()
 s, g, e = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
 d.cuStreamCreate(ctypes.byref(s), 0); d.cuStreamBeginCapture_v2(s, 0)
 d.cuLaunchKernel(f, 1, 1, 1, 32, 1, 1, 0, s, None, None)
@@ -264,7 +272,10 @@ struct IdleProcess {
 impl IdleProcess {
     fn start(arguments: &[&str]) -> IdleProcess {
         let mut process = Command::new("python3");
-        process.args(["-c", BURSTS]).args(arguments).env("LD_LIBRARY_PATH", common::examples());
+        process
+            .args(["-c", &[START, BURSTS].concat()])
+            .args(arguments)
+            .env("LD_LIBRARY_PATH", common::examples());
         let (input, lines) = std::io::pipe().expect("a pipe");
         let mut process = Running::start(process.stdin(input));
         process.wait_for_line("ready");
@@ -296,15 +307,11 @@ impl IdleProcess {
 
 /// A process that for a line forks one that launches kernels and ends, and waits for that only after a second line.
 const UNREAPED: &str = "
-import ctypes, os, sys
+import os, sys
 print('ready', flush=True); sys.stdin.readline()
 pid = os.fork()
 if pid == 0:
-    d = ctypes.CDLL('libcuda.so.1'); d.cuInit(0)
-    c, m, f = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
-    d.cuDevicePrimaryCtxRetain(ctypes.byref(c), 0); d.cuCtxSetCurrent(c)
-    ptx = b'.version 7.0 .target sm_50 .address_size 64 .visible .entry tick() { ret; }'
-    d.cuModuleLoadData(ctypes.byref(m), ptx); d.cuModuleGetFunction(ctypes.byref(f), m, b'tick')
+    d, f = start()
     for _ in range(100): d.cuLaunchKernel(f, 1, 1, 1, 32, 1, 1, 0, None, None, None)
     d.cuCtxSynchronize(); os._exit(0)
 os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
@@ -320,7 +327,10 @@ fn a_process_that_has_ended_and_was_not_waited_for_is_told() {
     for in_process in [false, true] {
         let (input, mut lines) = std::io::pipe().expect("a pipe");
         let mut process = Command::new("python3");
-        process.args(["-c", UNREAPED]).env("LD_LIBRARY_PATH", common::examples()).stdin(input);
+        process
+            .args(["-c", &[START, UNREAPED].concat()])
+            .env("LD_LIBRARY_PATH", common::examples())
+            .stdin(input);
         // As long as on a real GPU.
         process.env("CUDASIM_INIT_MS", "300");
         let mut process = Running::start(&mut process);

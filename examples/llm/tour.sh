@@ -3,7 +3,7 @@
 #
 #   tour.sh path/to/cudatrace [path/to/python3]     needs a GPU, PyTorch and transformers
 #
-# Prints each command with its output, long ones cut, as in examples/transcripts/h200-llm.txt. ENGINE=--in-process traces without the kernel.
+# Prints each command with its output, long ones cut. ENGINE=--in-process traces without the kernel.
 set -uo pipefail
 cudatrace=$(realpath "$1")
 python=${2:-python3}

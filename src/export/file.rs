@@ -359,8 +359,13 @@ impl Destination {
     }
 }
 
+/// The error for a file that cannot be written.
+pub fn cannot_write(path: &Path, error: &io::Error) -> anyhow::Error {
+    anyhow!("cannot write `{}`: {}", path.display(), why_unwritten(path, error))
+}
+
 /// Why a file cannot be written.
-pub fn why_unwritten(path: &Path, error: &io::Error) -> String {
+fn why_unwritten(path: &Path, error: &io::Error) -> String {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.exists());
     match folder.filter(|_| error.kind() == io::ErrorKind::NotFound) {
         Some(folder) => format!("there is no folder `{}`", folder.display()),

@@ -11,9 +11,9 @@ use super::setup;
 use crate::Failure;
 use crate::cli::Cli;
 use crate::console::Messages;
-use crate::export::file::why_unwritten;
+use crate::export::file::cannot_write;
 use crate::script::Script;
-use anyhow::anyhow;
+use anyhow::Context;
 use cuda::Library;
 use lang::SessionState;
 use runtime::{Kernel, PatchCount};
@@ -198,9 +198,7 @@ pub fn emit<'m>(
 ) -> anyhow::Result<()> {
     for (heading, compiled) in objects {
         let to = if heading.is_empty() { path.to_owned() } else { beside(path, &heading) };
-        std::fs::write(&to, &compiled.elf).map_err(|error| {
-            anyhow!("--emit: cannot write `{}`: {}", to.display(), why_unwritten(&to, &error))
-        })?;
+        std::fs::write(&to, &compiled.elf).map_err(|error| cannot_write(&to, &error)).context("--emit")?;
         if !heading.is_empty() {
             messages.note(&format!("wrote {}", to.display()));
         }

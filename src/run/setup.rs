@@ -4,7 +4,7 @@ use crate::Failure;
 use crate::bundled;
 use crate::cli::{Cli, Format};
 use crate::console::Messages;
-use crate::export::file::why_unwritten;
+use crate::export::file::cannot_write;
 use anyhow::{anyhow, bail};
 use linux::proc;
 use report::Sink;
@@ -25,12 +25,7 @@ pub fn sink(
     quiet: bool,
 ) -> anyhow::Result<Box<dyn Sink>> {
     let writer: Box<dyn Write> = match &cli.output {
-        Some(path) => {
-            let file = File::create(path);
-            Box::new(file.map_err(|error| {
-                anyhow!("cannot write `{}`: {}", path.display(), why_unwritten(path, &error))
-            })?)
-        }
+        Some(path) => Box::new(File::create(path).map_err(|error| cannot_write(path, &error))?),
         None => out,
     };
     Ok(format(cli, BufWriter::with_capacity(64 * 1024, writer), notices, quiet))

@@ -228,7 +228,7 @@ fn by_number(mut parts: Vec<PathBuf>) -> Vec<PathBuf> {
 pub fn is_recording(path: &Path) -> bool {
     let mut begin = [0; 4];
     let read = File::open(path).and_then(|mut file| file.read_exact(&mut begin));
-    read.is_ok() && begin == [0xff; 4]
+    read.is_ok() && recording::is_in_columns(&begin)
 }
 
 /// Whether two paths are of one file.

@@ -8,11 +8,11 @@ use crate::Failure;
 use crate::cli::{Cli, Format};
 use crate::console::Messages;
 use crate::export::Destination;
-use crate::export::file::why_unwritten;
+use crate::export::file::cannot_write;
 use crate::export::kinds::{ExportRequest, KINDS};
 use crate::subcommand::{Invocation, Subcommand};
 use crate::terminal;
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use files::Recordings;
 use report::export::otlp::traces::Per;
@@ -269,7 +269,7 @@ fn write_page(path: &Path, text: &str) -> Result<()> {
         true => std::io::stdout().lock().write_all(text.as_bytes()),
         false => std::fs::write(path, text),
     };
-    written.map_err(|error| anyhow!("cannot write `{}`: {}", path.display(), why_unwritten(path, &error)))
+    written.map_err(|error| cannot_write(path, &error))
 }
 
 /// An export to another format.

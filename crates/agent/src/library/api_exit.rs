@@ -54,11 +54,6 @@ pub(crate) fn has_subscribed(subscriber: Subscriber) {
     SHARED.get().state.store(HELD, Release);
 }
 
-/// The subscription was given back.
-fn has_unsubscribed() {
-    SHARED.get().state.store(FREE, Release);
-}
-
 /// Frees the subscription, if another collection of this library has it and ends. False if another tool has it, or a collection that goes on.
 pub(crate) fn take_over(cupti: Cupti) -> bool {
     let Subscription { state, subscriber } = SHARED.get();
@@ -67,9 +62,8 @@ pub(crate) fn take_over(cupti: Cupti) -> bool {
     }
     for _ in 0..HANDOVER / STEP {
         if state.compare_exchange(ENDS, HELD, AcqRel, Acquire).is_ok() {
-            let status = cupti.unsubscribe(Subscriber(subscriber.load(Acquire)));
-            has_unsubscribed();
-            return status == SUCCESS;
+            let departure = unsubscribe(cupti, Subscriber(subscriber.load(Acquire)));
+            return departure == Departure::Unsubscribed;
         }
         if state.load(Acquire) == FREE {
             return true;
@@ -145,6 +139,6 @@ pub(crate) fn finalize(cupti: Cupti, subscriber: Subscriber) -> Departure {
 /// Gives the subscription back.
 pub(crate) fn unsubscribe(cupti: Cupti, subscriber: Subscriber) -> Departure {
     let status = cupti.unsubscribe(subscriber);
-    has_unsubscribed();
+    SHARED.get().state.store(FREE, Release);
     if status == SUCCESS { Departure::Unsubscribed } else { Departure::NotYet }
 }

@@ -142,8 +142,12 @@ fn counted(e: &Expr) -> &[Expr] {
     }
 }
 
-/// Options of other tools that end a trace after a time.
-const LIMITS: [&str; 5] = ["duration", "timeout", "seconds", "time", "limit"];
+/// The alternative to an option of other tools that ends a trace after a time.
+pub fn instead_of_limit(name: &str) -> Option<&'static str> {
+    const LIMITS: [&str; 5] = ["duration", "timeout", "seconds", "time", "limit"];
+    let instead = "Ctrl-C ends the trace; `timeout -s INT 10 cudatrace …` does that after 10 seconds";
+    LIMITS.contains(&name).then_some(instead)
+}
 
 /// The message for an option that no script has, if there is one. `others` are the options that are not of scripts.
 pub fn unknown<'n>(
@@ -157,11 +161,9 @@ pub fn unknown<'n>(
     let near: Vec<String> = near.iter().map(|name| format!("--{name}")).collect();
     let (whose, have) =
         if scripts == 1 { ("the script has", "it has") } else { ("the scripts have", "they have") };
-    let help = match did_you_mean(&near).pop() {
+    let limit = instead_of_limit(&wrong.name).map(str::to_owned);
+    let help = match limit.or_else(|| did_you_mean(&near).pop()) {
         _ if wrong.name == "json" => "`-f json` prints JSON".into(),
-        _ if LIMITS.contains(&wrong.name.as_str()) => {
-            "Ctrl-C ends the trace; `timeout -s INT 10 cudatrace …` does that after 10 seconds".into()
-        }
         Some(help) => help,
         None if known.is_empty() => format!("{have} none"),
         None => {

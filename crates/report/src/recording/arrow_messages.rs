@@ -14,7 +14,7 @@ use arrow_schema::Schema;
 /// Bytes before the description of a message: the next, and the length of the description.
 const HEAD: usize = 8;
 /// Before each message but in very old files.
-const CONTINUATION: [u8; 4] = [0xff; 4];
+pub(super) const CONTINUATION: [u8; 4] = [0xff; 4];
 /// Largest description of a message, and largest size of its data, compressed or not. A batch of 65 536 rows has some 20 MB.
 const MOST_METADATA: usize = 16 << 20;
 const MOST_BYTES: i64 = 1 << 30;

@@ -49,6 +49,11 @@ pub fn run_of(description: &str) -> Result<Run, NoRecording> {
     lines::first_line(description.as_bytes())
 }
 
+/// Whether a file begins as a recording in columns does.
+pub fn is_in_columns(begin: &[u8]) -> bool {
+    begin.starts_with(&arrow_messages::CONTINUATION)
+}
+
 /// Whether an input begins as an Arrow stream does. A byte of text is never 255.
 fn is_arrow(input: &mut impl BufRead) -> std::io::Result<bool> {
     Ok(input.fill_buf()?.first() == Some(&0xff))
