@@ -375,6 +375,44 @@ fn graphs_can_be_launched_after_each_session() {
     }
 }
 
+/// A process that replays a graph of three kernels of 2 ms, with some launches in flight at any time.
+const REPLAYS: &str = "
+d, f = start()
+s, g, e = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+d.cuStreamCreate(ctypes.byref(s), 0); d.cuStreamBeginCapture_v2(s, 0)
+for _ in range(3): d.cuLaunchKernel(f, 65536, 1, 1, 1024, 1, 1, 0, s, None, None)
+d.cuStreamEndCapture(s, ctypes.byref(g)); d.cuGraphInstantiateWithFlags(ctypes.byref(e), g, 0)
+print('ready', flush=True)
+while True:
+    for _ in range(8): d.cuGraphLaunch(e, s)
+    d.cuStreamSynchronize(s)
+";
+
+/// CUPTI confuses the times of graphs that are in flight when a session ends carelessly.
+#[test]
+fn times_of_graphs_that_are_in_flight_at_the_end_are_right() {
+    if !can_trace() || !common::has_installed("python3") {
+        return;
+    }
+    let mut process = Command::new("python3");
+    process.args(["-c", &[START, REPLAYS].concat()]).env("LD_LIBRARY_PATH", common::examples());
+    let mut process = Running::start(&mut process);
+    process.wait_for_line("ready");
+    for session in 0..4 {
+        let script = "gpu:kernel { @kernels = count(); if (args.duration > 10ms) { @wrong = count() } }";
+        let mut tracer = cudatrace();
+        tracer.args(["-e", script, "-p", &process.pid().to_string()]);
+        tracer.args((session % 2 == 1).then_some("--in-process"));
+        let mut tracer = Running::start(tracer.env("__BPFTRACE_NOTIFY_PROBES_ATTACHED", "1"));
+        tracer.wait_for_line("NOTIFY_PROBES_ATTACHED");
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        tracer.signal(libc::SIGINT);
+        let said = tracer.lines();
+        let has = |text: &str| said.iter().any(|line| line.contains(text));
+        assert!(!has("@kernels: 0") && has("@wrong: 0") && has("GPU times are exact ("), "{said:#?}");
+    }
+}
+
 /// Commands that give a program its own namespaces, session or environment, as containers, MPI launchers, daemons and `sudo` do.
 const LAUNCHERS: &[&str] = &[PIDS, NETWORK, RIGHTS, "unshare --mount", "setsid --fork --wait", ENVIRONMENT];
 /// The program cannot open files of the tracer.

@@ -2,7 +2,8 @@
  * Which kinds of records are made, and the attributes.
  *
  * Graphs: by default each node has a record. With GRAPH_TRACE enabled, a launch has one record as a whole; from then on, nodes
- * have none until cuptiFinalize, as in the real library.
+ * have none until cuptiFinalize, as in the real library. As there, times of nodes can be wrong: those of the last recorded launch when
+ * the graph is launched again without records, and all after a flush that was forced while a graph was in flight.
  */
 #define _GNU_SOURCE
 #include <link.h>
@@ -14,7 +15,7 @@
 enum { KINDS = 64, ATTRIBUTES = 10 };
 
 static _Atomic uint64_t enabled;
-static atomic_bool graph_level;
+static atomic_bool graph_level, is_confused;
 
 /* 0 bytes: such an attribute is not simulated. Only 5 and 9 have an effect. */
 static const size_t ATTRIBUTE_BYTES[ATTRIBUTES] = {[0] = 8, [2] = 8, [5] = 1, [6] = 8, [8] = 1, [9] = 1};
@@ -47,7 +48,12 @@ bool kind_enabled(uint32_t kind) {
 void activity_end(void) {
     atomic_store(&enabled, 0);
     atomic_store(&graph_level, false);
+    atomic_store(&is_confused, false);
     attributes_reset();
+}
+
+void graphs_confused(void) {
+    atomic_store(&is_confused, true);
 }
 
 /* The kind of the record of `work`; 0: none. */
@@ -68,12 +74,16 @@ static uint32_t kind_of(const struct observed_work *work) {
 }
 
 void work_observed(const struct observed_work *work) {
+    enum { WRONG_NS = 20000000 };
     struct lane *lane;
+    struct observed_work seen = *work;
     uint32_t kind = kind_of(work);
     uint8_t *record = kind ? record_begin(kind, &lane) : NULL;
+    if (!kind && work->node) node_unrecorded(work);
     if (!record) return;
-    record_write(record, kind, work);
-    record_end(lane, work->end);
+    if (work->node && atomic_load(&is_confused)) seen.end += WRONG_NS;
+    record_write(record, kind, &seen);
+    record_end(lane, work->end, work->node);
 }
 
 /* 1 for numbers that no kind has, 27 for kinds that are not simulated. */

@@ -21,6 +21,7 @@ struct buffer {
     uint8_t *data;
     size_t size, used, records, most_records;
     uint64_t complete_at;
+    bool has_nodes; /* of graphs */
 };
 struct lane {
     pthread_mutex_t lock;
@@ -186,10 +187,39 @@ uint8_t *record_begin(uint32_t kind, struct lane **out) {
     return NULL;
 }
 
-void record_end(struct lane *lane, uint64_t complete_at) {
+void record_end(struct lane *lane, uint64_t complete_at, bool is_node) {
     struct buffer *b = lane->current;
+    b->has_nodes |= is_node;
     if (b->complete_at < complete_at) b->complete_at = complete_at;
     pthread_mutex_unlock(&lane->lock);
+}
+
+/* The last record of a node in a list of buffers, or the one found before. */
+static uint8_t *last_record(struct buffer *list, const struct observed_work *work, uint8_t *found) {
+    for (struct buffer *b = list; b; b = b->next) {
+        uint32_t kind;
+        for (size_t at = 0; at < b->used; at += record_size(kind)) {
+            memcpy(&kind, b->data + at, sizeof kind);
+            if (record_is_of(b->data + at, work) && (!found || record_start(found) <= record_start(b->data + at)))
+                found = b->data + at;
+        }
+    }
+    return found;
+}
+
+void node_unrecorded(const struct observed_work *work) {
+    uint8_t *last = NULL;
+    pthread_mutex_lock(&delivery); /* so that no tool gets the buffers meanwhile */
+    for (struct lane *lane = atomic_load(&lanes); lane; lane = lane->next) {
+        pthread_mutex_lock(&lane->lock);
+        last = last_record(lane->current, work, last);
+        pthread_mutex_unlock(&lane->lock);
+    }
+    pthread_mutex_lock(&full_lock);
+    last = last_record(full, work, last);
+    pthread_mutex_unlock(&full_lock);
+    if (last) record_changes(last, work);
+    pthread_mutex_unlock(&delivery);
 }
 
 /* ---- delivery ---- */
@@ -288,6 +318,8 @@ EXPORTED CUptiResult cuptiActivityFlushAll(uint32_t flag) {
     pthread_mutex_lock(&full_lock);
     take_full(&list, all);
     pthread_mutex_unlock(&full_lock);
+    for (const struct buffer *b = list; b; b = b->next)
+        if (b->has_nodes && !is_complete(b, now_ns())) graphs_confused();
     deliver(list);
     pthread_mutex_unlock(&delivery);
     clock_measure();

@@ -59,6 +59,7 @@ void work_observed(const struct observed_work *work);
 bool kinds_enabled(void);
 bool kind_enabled(uint32_t kind);
 void activity_end(void);
+void graphs_confused(void); /* by a forced flush while one was in flight: times of later records are wrong */
 /* CUPTISIM_SLOW, with a lock of the loader that fork does not reset in the child. */
 void work_slowly(void);
 uint64_t attribute(unsigned number);
@@ -69,13 +70,18 @@ struct overhead {
     uint32_t kind, thread;
     uint64_t start, end;
 };
+bool record_is_of(const uint8_t *record, const struct observed_work *work); /* of the kernel of the same node */
+uint64_t record_start(const uint8_t *record);
+void record_changes(uint8_t *record, const struct observed_work *work); /* gets the end of that */
 void record_overhead(uint8_t *record, const struct overhead *overhead);
 
 /* ---- buffer.c ---- */
 struct lane;
 /* Room for a record, with the lane locked until record_end; NULL: dropped. */
 uint8_t *record_begin(uint32_t kind, struct lane **lane);
-void record_end(struct lane *lane, uint64_t complete_at);
+void record_end(struct lane *lane, uint64_t complete_at, bool is_node);
+/* A node of a graph runs and is not recorded: the last record of the node gets its end, unless it was delivered. */
+void node_unrecorded(const struct observed_work *work);
 void record_drop(void);
 bool in_callback_of_buffers(void);
 void buffers_end(void);

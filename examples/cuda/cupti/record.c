@@ -167,3 +167,27 @@ void record_overhead(uint8_t *record, const struct overhead *overhead) {
     put64(w, 24, timestamp_of(overhead->start));
     put64(w, 32, timestamp_of(overhead->end));
 }
+
+/* Of a kernel. */
+enum { STARTS = 16, ENDS = 24, NODE = 144 };
+
+static uint64_t read64(const uint8_t *record, size_t at) {
+    uint64_t value;
+    memcpy(&value, record + at, sizeof value);
+    return value;
+}
+
+bool record_is_of(const uint8_t *record, const struct observed_work *work) {
+    uint32_t kind;
+    memcpy(&kind, record, sizeof kind);
+    return kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL && read64(record, NODE) == work->node;
+}
+
+uint64_t record_start(const uint8_t *record) {
+    return read64(record, STARTS);
+}
+
+void record_changes(uint8_t *record, const struct observed_work *work) {
+    uint64_t end = timestamp_of(work->end);
+    memcpy(record + ENDS, &end, sizeof end);
+}

@@ -131,6 +131,11 @@ pub(crate) fn first_asked() -> u64 {
     first
 }
 
+/// Whether CUPTI has no buffer.
+pub(crate) fn are_returned() -> bool {
+    FREE.iter().zip(&RETURNED).all(|(free, returned)| free.load(Acquire) | returned.load(Acquire) == u64::MAX)
+}
+
 /// A buffer that CUPTI has returned. It is free again when this is dropped.
 pub(crate) struct CompletedBuffer {
     number: usize,

@@ -30,6 +30,10 @@ use crate::{
 const PATIENCE: c_int = 2000;
 /// Oldest CUPTI that can be ended while graphs exist that it has not recorded: that of CUDA 12.4.
 const CAN_FINALIZE: u32 = 22;
+/// Nanoseconds that the end waits for graphs that were launched before.
+const LAST_GRAPHS: u64 = 1_000_000_000;
+/// Milliseconds between two looks for their records.
+const STEP: i64 = 2;
 const EBUSY: c_int = 16;
 const ENOMEM: c_int = 12;
 
@@ -56,7 +60,30 @@ struct Collection {
     flush_ms: c_int,
     /// Nanoseconds of CLOCK_MONOTONIC, where an earlier collection has not ended CUPTI: work that has begun before was that one's.
     begun: u64,
+    end: Option<End>,
     report: Report,
+}
+
+/// The end of a collection. Where graphs are used, it waits for those that were launched before.
+///
+/// CUPTI records meanwhile, until it has returned all records from before: the records of a graph's last launch are not copied before all of its
+/// work is done, and a launch of the graph that is not recorded changes the times in them. No flush is forced where graphs are in flight: CUPTI
+/// 13.0.1 leaves their records without times, and takes longer for each flush of all later collections, up to seconds.
+struct End {
+    /// Work that was launched later is not passed on. In nanoseconds of CLOCK_MONOTONIC, as the next one.
+    cut: u64,
+    /// Until when the graphs are waited for.
+    until: u64,
+    /// CUPTI records nothing any more.
+    is_disabled: bool,
+}
+
+impl End {
+    /// Whether the record is passed on after all.
+    fn takes(&self, record: &Record) -> bool {
+        let launch = if record.launch == 0 { record.start } else { record.launch };
+        launch <= self.cut
+    }
 }
 
 /// Kinds of records of single nodes of a graph.
@@ -88,6 +115,7 @@ pub(crate) fn start(socket: Descriptor, hello: &Hello, driver: DriverState) -> c
         operators: None,
         flush_ms: 0,
         begun: 0,
+        end: None,
         report: Report::default(),
     };
     collection.set_up(driver);
@@ -336,22 +364,22 @@ impl Collection {
         let mut is_over = false;
         let mut rounds = 0u32;
         while !is_over {
-            is_over = self.socket.wait(self.flush_ms);
+            match self.end {
+                Some(_) => sys::sleep(STEP),
+                None if self.socket.wait(self.flush_ms) => self.begin_end(),
+                None => {}
+            }
+            is_over = self.has_ended(cupti);
             rounds = rounds.wrapping_add(1);
             let is_due = self.report.operators == Operators::NoPyTorch as u32
                 && rounds.is_multiple_of(ROUNDS_OF_A_LOOK)
-                && !is_over;
+                && self.end.is_none();
             // Locks are taken: the loader's, and that of PyTorch's callbacks.
             if is_due && let Some(_no_forks) = NoForks::try_begin() {
                 self.look_for_operators();
             }
             let asked = leaving::asked();
-            if is_over {
-                let _no_forks = NoForks::begin();
-                leaving::unwatch();
-                self.disable(cupti);
-            }
-            cupti.flush(is_over);
+            cupti.flush(is_over && (presence::exits() || !graphs::were_used()));
             clock.update();
             let mut pass_on = |kind, record| {
                 if let Some(idle) = &mut idle {
@@ -379,7 +407,7 @@ impl Collection {
             self.report.clock_steps = clock.steps;
             self.report.missed = idle.as_ref().map_or(0, |idle| idle.missed);
             self.report.refused = buffers::REFUSED.load(Relaxed);
-            if !is_over {
+            if self.end.is_none() {
                 self.socket.send(&self.report);
             }
         }
@@ -406,6 +434,40 @@ impl Collection {
         self.socket.send(&self.report);
     }
 
+    /// The tracer has ended.
+    fn begin_end(&mut self) {
+        if !presence::exits() {
+            counts::end();
+        }
+        launches::pass_on_no_more();
+        let now = sys::now(sys::CLOCK_MONOTONIC);
+        self.end = Some(match graphs::were_used() {
+            true => End { cut: now, until: now + LAST_GRAPHS, is_disabled: false },
+            false => End { cut: u64::MAX, until: now, is_disabled: false },
+        });
+    }
+
+    /// Goes on with the end, if it has begun. True if nothing more is waited for.
+    fn has_ended(&mut self, cupti: Cupti) -> bool {
+        let Some(End { cut, until, is_disabled }) = self.end else { return false };
+        let is_late = presence::exits() || sys::now(sys::CLOCK_MONOTONIC) >= until;
+        if is_disabled {
+            return is_late || buffers::are_returned();
+        }
+        if is_late || buffers::first_asked() > cut {
+            let _no_forks = NoForks::begin();
+            leaving::unwatch();
+            self.disable(cupti);
+            self.end = Some(End { cut, until, is_disabled: true });
+        }
+        is_late
+    }
+
+    /// Whether the times in a record may be those of another launch of its graph.
+    fn is_changed(&self, record: &Record) -> bool {
+        record.node != 0 && self.end.as_ref().is_some_and(|end| end.is_disabled)
+    }
+
     /// Reads all buffers that CUPTI has returned.
     fn drain(&mut self, cupti: Cupti, clock: &Clock, devices: &Devices, see: &mut impl FnMut(Kind, Record)) {
         while let Some(buffer) = buffers::returned() {
@@ -414,15 +476,19 @@ impl Collection {
                 at = next;
                 // SAFETY: CUPTI's record, in a buffer that stays until the end of this loop.
                 match unsafe { Activity::new(at) }.record(clock) {
-                    Some((_, record)) if record.end != 0 && record.start < self.begun => {}
-                    Some((kind, mut record)) if record.end != 0 => {
+                    Some((_, Record { start: 0, .. } | Record { end: 0, .. })) => {
+                        self.report.without_time += 1;
+                    }
+                    Some((_, record)) if record.start < self.begun || self.is_changed(&record) => {}
+                    Some((kind, mut record)) => {
                         if self.noted.is_some() {
                             launches::add(kind, &mut record);
                         }
-                        devices.name(&mut record);
-                        see(kind, record);
+                        if self.end.as_ref().is_none_or(|end| end.takes(&record)) {
+                            devices.name(&mut record);
+                            see(kind, record);
+                        }
                     }
-                    Some(_) => self.report.without_time += 1,
                     None => {}
                 }
             }
@@ -433,9 +499,6 @@ impl Collection {
 
     /// Ends the records, but for those of what was launched before.
     fn disable(&mut self, cupti: Cupti) {
-        if !presence::exits() {
-            counts::end();
-        }
         for (ours, theirs) in SOURCES {
             if self.kinds.contains(ours) {
                 theirs.iter().for_each(|kind| {

@@ -142,6 +142,11 @@ pub(crate) fn create(pass_on: bool, noted: CallFilter) -> bool {
     NOTED.reserve() && (!noted.causes || waits::create())
 }
 
+/// Calls are not passed on any more when they begin.
+pub(crate) fn pass_on_no_more() {
+    PASSES_ON.store(false, Release);
+}
+
 /// Gives the memory back, when no launch is noted any more.
 pub(crate) fn release() {
     NOTED.release();

@@ -37,7 +37,7 @@ const LONGEST_READ: Duration = Duration::from_millis(50);
 /// Longest time between flushes of the sink.
 const FLUSH_EVERY: Duration = Duration::from_millis(100);
 /// Longest wait for the last events of watches, and the pause between two looks.
-const FINISH_TIMEOUT: Duration = Duration::from_secs(2);
+const FINISH_TIMEOUT: Duration = Duration::from_secs(3);
 const FINISH_PAUSE: Duration = Duration::from_millis(1);
 /// Longest time for records that are written after the programs were silenced.
 const LAST_RECORDS: Duration = Duration::from_secs(1);
