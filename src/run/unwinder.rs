@@ -4,7 +4,8 @@
 //! maps a new file, until the table is loaded. A mapping to a fixed address is also added to the BPF map before the program
 //! continues. Other mappings are added after they exist, or when a stack walk begins in an unknown process. Large tables are read
 //! by background threads; until they are loaded, stack walks use the frame pointer, and may end in addresses that are no code. Where
-//! nothing is held meanwhile, as at the start with processes that already run, the unwinder waits for them.
+//! nothing is held meanwhile, as at the start with processes that already run, the unwinder waits for them. At the start there may be hundreds
+//! of tables, which are read by all processors.
 
 use super::compiler::Compiler;
 use super::python_finder::PythonFinder;
@@ -66,11 +67,25 @@ struct Inner {
     keys: HashMap<FileState, FileKey>,
     processes: HashMap<u32, ProcessAreas>,
     finished: Receiver<BackgroundTable>,
-    /// Number of tables that are read in the background.
-    unfinished: usize,
+    unread: UnreadTables,
+    /// Small tables are read in the background, too, until there are no more processes to begin with.
+    starts: bool,
     finish: Sender<BackgroundTable>,
     rows: usize,
     bytes: usize,
+}
+
+/// Numbers of tables that are read in the background.
+#[derive(Copy, Clone, Default)]
+struct UnreadTables {
+    small: usize,
+    large: usize,
+}
+
+impl UnreadTables {
+    fn of(&mut self, is_large: bool) -> &mut usize {
+        if is_large { &mut self.large } else { &mut self.small }
+    }
 }
 
 struct FileTable {
@@ -129,6 +144,7 @@ impl Area {
 /// A table that was read in the background.
 struct BackgroundTable {
     table: u32,
+    is_large: bool,
     shown: String,
     rows: usize,
     chunks: Option<Vec<Vec<u64>>>,
@@ -152,7 +168,8 @@ impl<'a> Unwinder<'a> {
             keys,
             processes,
             finished,
-            unfinished: 0,
+            unread: UnreadTables::default(),
+            starts: false,
             finish,
             rows: 0,
             bytes: 0,
@@ -178,12 +195,11 @@ impl<'a> Unwinder<'a> {
 
     fn start(&self, pids: &[u32], patience: Duration) {
         let start = Instant::now();
+        self.inner.borrow_mut().starts = true;
         pids.iter().for_each(|&pid| self.read_mappings(pid));
-        while !patience.is_zero() && self.inner.borrow().unfinished > 0 {
-            let left = patience.saturating_sub(start.elapsed());
-            let Ok(table) = self.inner.borrow().finished.recv_timeout(left) else { break };
-            self.fill(&table);
-        }
+        self.inner.borrow_mut().starts = false;
+        let finished = self.inner.borrow_mut().await_tables(start + patience);
+        self.fill(&finished);
         if !pids.is_empty() {
             self.print_size(start.elapsed());
         }
@@ -391,26 +407,54 @@ impl Inner {
         };
         let table = self.maps.reserve().context("too many files")?;
         self.files.insert(key, Some(FileTable { table, segments: source.segments().clone() }));
-        if source.len() > LARGE {
+        let is_large = source.len() > LARGE;
+        let shown = shown.to_owned();
+        if is_large {
             messages.detail(|| format!("{shown}: unwind table is read in the background"));
-            self.add_in_background(table, source, shown.to_owned());
-            return Ok(());
         }
-        let finished = read(table, &source, shown.to_owned());
-        self.fill(&finished)
-    }
-
-    fn add_in_background(&mut self, table: u32, source: Source, shown: String) {
+        if !is_large && !self.starts {
+            return self.fill(&[read(table, &source, shown)], messages);
+        }
         let finish = self.finish.clone();
-        self.unfinished += 1;
+        *self.unread.of(is_large) += 1;
         // Sending fails only after the end of the session.
-        std::thread::spawn(move || drop(finish.send(read(table, &source, shown))));
+        rayon::spawn(move || drop(finish.send(read(table, &source, shown))));
+        Ok(())
     }
 
-    fn fill(&mut self, finished: &BackgroundTable) -> Result<()> {
-        let chunks = finished.chunks.as_ref().context("more rows than a table can have")?;
-        self.bytes += self.maps.fill(finished.table, chunks)?;
-        self.rows += finished.rows;
+    /// Waits for all small tables that are read in the background, and for the large ones up to a time.
+    fn await_tables(&mut self, until: Instant) -> Vec<BackgroundTable> {
+        let mut finished = Vec::new();
+        loop {
+            let left = match self.unread {
+                UnreadTables { small: 0, large: 0 } => break,
+                UnreadTables { small: 0, .. } => until.saturating_duration_since(Instant::now()),
+                UnreadTables { .. } => Duration::MAX,
+            };
+            let Ok(table) = self.finished.recv_timeout(left) else { break };
+            *self.unread.of(table.is_large) -= 1;
+            finished.push(table);
+        }
+        finished
+    }
+
+    fn fill(&mut self, finished: &[BackgroundTable], messages: &Messages) -> Result<()> {
+        let mut filled: Vec<(u32, &[Vec<u64>])> = Vec::with_capacity(finished.len());
+        for BackgroundTable { table, is_large, shown, rows, chunks, took } in finished {
+            match chunks {
+                Some(chunks) => filled.push((*table, chunks)),
+                None => {
+                    messages.warning(&format!("{shown}: no unwind table: more rows than a table can have"))
+                }
+            }
+            if *is_large {
+                messages.detail(|| format!("{shown}: unwind table of {rows} rows after {took:?}"));
+            }
+            self.rows += rows;
+        }
+        if !filled.is_empty() {
+            self.bytes += self.maps.fill(&filled)?;
+        }
         Ok(())
     }
 
@@ -429,7 +473,8 @@ fn read(table: u32, source: &Source, shown: String) -> BackgroundTable {
     let start = Instant::now();
     let rows = source.rows();
     let chunks = wire::unwind::chunks(&rows);
-    BackgroundTable { table, shown, rows: rows.len(), chunks, took: start.elapsed() }
+    let is_large = source.len() > LARGE;
+    BackgroundTable { table, is_large, shown, rows: rows.len(), chunks, took: start.elapsed() }
 }
 
 fn area(mapping: &Mapping) -> Area {
@@ -465,18 +510,15 @@ impl Unwinder<'_> {
 
     /// Adds the tables that were read in the background.
     pub fn fill_finished(&self) {
-        let tables: Vec<BackgroundTable> = self.inner.borrow().finished.try_iter().collect();
-        tables.iter().for_each(|table| self.fill(table));
+        let finished = self.inner.borrow_mut().await_tables(Instant::now());
+        self.fill(&finished);
     }
 
-    fn fill(&self, table: &BackgroundTable) {
-        let filled = self.inner.borrow_mut().fill(table);
-        self.inner.borrow_mut().unfinished -= 1;
-        match filled {
-            Ok(()) => self.messages.detail(|| {
-                format!("{}: unwind table of {} rows after {:?}", table.shown, table.rows, table.took)
-            }),
-            Err(error) => self.messages.warning(&format!("{}: no unwind table: {error:#}", table.shown)),
+    fn fill(&self, finished: &[BackgroundTable]) {
+        if let Err(error) = self.inner.borrow_mut().fill(finished, self.messages) {
+            self.messages.warning(&format!(
+                "stacks may be too short, since unwind tables cannot be loaded: {error:#}"
+            ));
         }
     }
 }

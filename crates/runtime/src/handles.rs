@@ -214,6 +214,26 @@ pub(crate) fn update(fd: &OwnedFd, key: &[u8], value: &[u8]) -> io::Result<()> {
     sys::check_libbpf(result).map(drop)
 }
 
+/// Writes values of keys of a BPF map, which both have four bytes.
+///
+/// # Errors
+/// ENOTSUPP, EINVAL: the kernel has no such call for this map.
+pub(crate) fn update_batch(fd: &OwnedFd, keys: &[u32], values: &[u32]) -> io::Result<()> {
+    assert_eq!(keys.len(), values.len(), "as many keys as values");
+    let mut count = keys.len() as u32;
+    // SAFETY: as many keys and values of the map's sizes as `count` says, and no options.
+    let result = unsafe {
+        bpf::bpf_map_update_batch(
+            fd.as_raw_fd(),
+            keys.as_ptr().cast(),
+            values.as_ptr().cast(),
+            &raw mut count,
+            std::ptr::null(),
+        )
+    };
+    sys::check_libbpf(result).map(drop)
+}
+
 /// Deletes a key of a BPF map.
 pub(crate) fn delete(fd: &OwnedFd, key: &[u8]) -> io::Result<()> {
     // SAFETY: as in `lookup`.

@@ -11,6 +11,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use wire::{python, unwind};
+use zerocopy::IntoBytes;
 
 /// `BPF_F_INNER_MAP`: tables may have another number of chunks than the template.
 const BPF_F_INNER_MAP: u32 = 1 << 12;
@@ -87,14 +88,17 @@ impl UnwindMaps {
         })
     }
 
-    /// Fills a table; returns its size in bytes.
+    /// Fills tables, which are given by their numbers and chunks; returns their size in bytes. In the kernel each call takes some milliseconds,
+    /// whatever the number of tables is.
     ///
     /// # Errors
     /// The errors of bpf(2), such as ENOMEM.
-    pub fn fill(&self, table: u32, chunks: &[Vec<u64>]) -> io::Result<usize> {
+    pub fn fill(&self, filled: &[(u32, &[Vec<u64>])]) -> io::Result<usize> {
         match &self.place {
-            Place::Kernel(maps) => maps.fill(table, chunks),
-            Place::Process { tables, .. } => tables.fill(table, chunks),
+            Place::Kernel(maps) => maps.fill(filled),
+            Place::Process { tables, .. } => {
+                filled.iter().try_fold(0, |bytes, (table, chunks)| Ok(bytes + tables.fill(*table, chunks)?))
+            }
         }
     }
 
@@ -133,14 +137,26 @@ impl UnwindMaps {
 }
 
 impl KernelMaps {
-    fn fill(&self, table: u32, chunks: &[Vec<u64>]) -> io::Result<usize> {
-        let inner = create_table(chunks.len() as u32)?;
-        for (index, chunk) in (0u32..).zip(chunks) {
-            let bytes: Vec<u8> = chunk.iter().flat_map(|row| row.to_le_bytes()).collect();
-            handles::update(&inner, &index.to_le_bytes(), &bytes)?;
+    fn fill(&self, filled: &[(u32, &[Vec<u64>])]) -> io::Result<usize> {
+        let mut tables = Vec::with_capacity(filled.len());
+        for (_, chunks) in filled {
+            let table = create_table(chunks.len() as u32)?;
+            for (index, chunk) in (0u32..).zip(*chunks) {
+                handles::update(&table, &index.to_le_bytes(), chunk.as_bytes())?;
+            }
+            tables.push(table);
         }
-        handles::update(&self.tables, &table.to_le_bytes(), &inner.as_raw_fd().to_le_bytes())?;
-        Ok(chunks.len() * unwind::CHUNK_BYTES as usize)
+        let keys: Vec<u32> = filled.iter().map(|(table, _)| *table).collect();
+        let values: Vec<u32> = tables.iter().map(|table| table.as_raw_fd() as u32).collect();
+        // After a change of such an array the kernel waits until no program runs that may use what was there before.
+        if handles::update_batch(&self.tables, &keys, &values).is_err() {
+            // Linux before 5.19.
+            for (key, value) in keys.iter().zip(&values) {
+                handles::update(&self.tables, key.as_bytes(), value.as_bytes())?;
+            }
+        }
+        let chunks: usize = filled.iter().map(|(_, chunks)| chunks.len()).sum();
+        Ok(chunks * unwind::CHUNK_BYTES as usize)
     }
 
     fn map(&self, tgid: u32, start: u64, end: u64, table: u32, bias: u64) -> io::Result<()> {
