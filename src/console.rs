@@ -7,6 +7,7 @@ use lang::{Diagnostics, Severity, Source};
 use report::value::escape;
 use runtime::{PatchReport, SiteFailure};
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -47,6 +48,8 @@ pub struct Messages {
     warnings: bool,
     verbose: bool,
     out: RefCell<Box<dyn Write>>,
+    /// Numbers of functions that cannot be patched, by process and reason, as far as they were printed.
+    unpatched: RefCell<BTreeMap<(u32, &'static str), usize>>,
 }
 
 /// Setting of `CUDATRACE_COLOR`, or of bpftrace's variable: `always` or `never`.
@@ -122,6 +125,7 @@ impl Messages {
             warnings: kinds.warnings,
             verbose: kinds.details,
             out: RefCell::new(Box::new(std::io::stderr())),
+            unpatched: RefCell::default(),
         }
     }
 
@@ -188,8 +192,11 @@ impl Messages {
             (report.changed(), "another tool has changed their code"),
             (report.crowded(), "the process has no free memory near them"),
         ] {
-            if count > 0 {
-                self.lost(&format!("process {pid}: functions are not traced, since {why}: {count}"));
+            let before = self.unpatched.borrow().get(&(pid, why)).copied().unwrap_or(0);
+            if count > before {
+                self.unpatched.borrow_mut().insert((pid, why), count);
+                let functions = if count == 1 { "function is" } else { "functions are" };
+                self.lost(&format!("process {pid}: {count} {functions} not traced, since {why}"));
             }
         }
     }

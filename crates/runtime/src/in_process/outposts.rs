@@ -13,9 +13,17 @@ pub(super) const ROOM: u64 = 96;
 /// Largest number of pages: the journal of a region has room for more.
 const MOST: usize = 32;
 
+/// Size of the memory in which functions are taken to have no room near them, as soon as one of them has none. A search takes milliseconds, for
+/// which the process stands still, and a library has hundreds of functions.
+const CROWDED: u64 = 1 << 20;
+
 /// The pages of a region.
 #[derive(Debug, Default)]
-pub(super) struct Outposts(Vec<Outpost>);
+pub(super) struct Outposts {
+    pages: Vec<Outpost>,
+    /// A function that has no room near it.
+    crowded: Option<u64>,
+}
 
 /// A page, and how much of it is used.
 #[derive(Debug)]
@@ -38,16 +46,24 @@ impl Outposts {
         let fits = |outpost: &&mut Outpost| {
             outpost.used + ROOM <= PAGE && is_near(&(outpost.address..outpost.address + PAGE), &near)
         };
-        if let Some(outpost) = self.0.iter_mut().find(fits) {
+        if let Some(outpost) = self.pages.iter_mut().find(fits) {
             outpost.used += ROOM;
             return Ok(outpost.address + outpost.used - ROOM);
         }
-        if self.0.len() == MOST {
+        let is_crowded = self.crowded.is_some_and(|other| other.abs_diff(function) < CROWDED);
+        if self.pages.len() == MOST || is_crowded {
             return Err(RemoteError::NoRoom);
         }
-        let address = map()?;
-        self.0.push(Outpost { address, used: ROOM });
+        let mapped = map();
+        self.crowded = matches!(mapped, Err(RemoteError::NoRoom)).then_some(function);
+        let address = mapped?;
+        self.pages.push(Outpost { address, used: ROOM });
         Ok(address)
+    }
+
+    /// Memory may have become free since the last search.
+    pub(super) fn search_again(&mut self) {
+        self.crowded = None;
     }
 }
 
@@ -66,6 +82,25 @@ mod tests {
             assert_eq!(reserve(0x7f00_0000_0000, 1), 0x7f00_1000_0000 + number * ROOM);
         }
         assert_eq!(reserve(0x7f00_0000_0000, 0x7f00_2000_0000), 0x7f00_2000_0000, "the first page is full");
+    }
+
+    #[test]
+    fn the_neighbours_of_a_function_without_room_are_not_searched() {
+        let mut outposts = Outposts::default();
+        let mut searches = 0;
+        let mut reserve = |outposts: &mut Outposts, function: u64| {
+            let none = outposts.reserve(function, || {
+                searches += 1;
+                Err(RemoteError::NoRoom)
+            });
+            assert!(none.is_err());
+            searches
+        };
+        assert_eq!(reserve(&mut outposts, 0x7f00_0000_0000), 1);
+        assert_eq!(reserve(&mut outposts, 0x7f00_0000_1000), 1);
+        assert_eq!(reserve(&mut outposts, 0x7f00_1000_0000), 2);
+        outposts.search_again();
+        assert_eq!(reserve(&mut outposts, 0x7f00_1000_1000), 3);
     }
 
     #[test]

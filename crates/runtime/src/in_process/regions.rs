@@ -296,6 +296,7 @@ impl PatchedRegion {
         patched: &BTreeSet<Place>,
     ) -> Result<PatchReport, RemoteError> {
         self.add_images(stopped, memory, modules)?;
+        self.outposts.search_again();
         let maps = stopped.maps()?;
         let inodes: BTreeMap<u32, u64> = files.iter().map(|(id, file)| (*id, file.inode())).collect();
         let (mut mapped, mut keys, mut list, mut entries) = (BTreeSet::new(), vec![], vec![], vec![]);
