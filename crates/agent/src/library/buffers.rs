@@ -131,9 +131,24 @@ pub(crate) fn first_asked() -> u64 {
     first
 }
 
+/// The buffers of a word that CUPTI has, as bits.
+fn held(word: usize) -> u64 {
+    !(FREE[word].load(Acquire) | RETURNED[word].load(Acquire))
+}
+
 /// Whether CUPTI has no buffer.
 pub(crate) fn are_returned() -> bool {
-    FREE.iter().zip(&RETURNED).all(|(free, returned)| free.load(Acquire) | returned.load(Acquire) == u64::MAX)
+    (0..WORDS).all(|word| held(word) == 0)
+}
+
+/// Number of buffers that CUPTI asked for until a time, in nanoseconds of CLOCK_MONOTONIC, and has not returned.
+pub(crate) fn asked_until(time: u64) -> u64 {
+    let of_word = |word: usize| {
+        let held = held(word);
+        let is_old = |bit: &usize| held >> bit & 1 == 1 && ASKED[word * 64 + bit].load(Acquire) <= time;
+        (0..64).filter(is_old).count() as u64
+    };
+    (0..WORDS).map(of_word).sum()
 }
 
 /// A buffer that CUPTI has returned. It is free again when this is dropped.

@@ -30,8 +30,9 @@ use crate::{
 const PATIENCE: c_int = 2000;
 /// Oldest CUPTI that can be ended while graphs exist that it has not recorded: that of CUDA 12.4.
 const CAN_FINALIZE: u32 = 22;
-/// Nanoseconds that the end waits for graphs that were launched before.
-const LAST_GRAPHS: u64 = 1_000_000_000;
+/// Nanoseconds that the end waits for graphs that were launched before, and for those that were launched meanwhile.
+const LAST_GRAPHS: u64 = 600_000_000;
+const LATER_GRAPHS: u64 = 400_000_000;
 /// Milliseconds between two looks for their records.
 const STEP: i64 = 2;
 const EBUSY: c_int = 16;
@@ -64,15 +65,16 @@ struct Collection {
     report: Report,
 }
 
-/// The end of a collection. Where graphs are used, it waits for those that were launched before.
+/// The end of a collection. Where graphs are used, it waits for those that were launched before, up to a limit.
 ///
 /// CUPTI records meanwhile, until it has returned all records from before: the records of a graph's last launch are not copied before all of its
-/// work is done, and a launch of the graph that is not recorded changes the times in them. No flush is forced where graphs are in flight: CUPTI
-/// 13.0.1 leaves their records without times, and takes longer for each flush of all later collections, up to seconds.
+/// work is done, and a launch of the graph that is not recorded changes the times in them. Then it records no more, and returns its buffers. No
+/// flush is forced where graphs are in flight: CUPTI 13.0.1 leaves their records without times, and takes longer for each flush of all later
+/// collections, up to seconds. What has not come in time is counted as records without times.
 struct End {
     /// Work that was launched later is not passed on. In nanoseconds of CLOCK_MONOTONIC, as the next one.
     cut: u64,
-    /// Until when the graphs are waited for.
+    /// Until when the records are waited for, those of before and then all.
     until: u64,
     /// CUPTI records nothing any more.
     is_disabled: bool,
@@ -413,10 +415,12 @@ impl Collection {
         }
         drop(waiting);
         ranges::unhook();
+        let no_forks = NoForks::begin();
+        leaving::unwatch();
         if !presence::exits() {
-            let _no_forks = NoForks::begin();
             operators::unhook();
         }
+        drop(no_forks);
         let departure = self.end();
         self.report.state = match departure {
             Departure::NotYet => State::EndsLater,
@@ -439,12 +443,19 @@ impl Collection {
         if !presence::exits() {
             counts::end();
         }
-        launches::pass_on_no_more();
         let now = sys::now(sys::CLOCK_MONOTONIC);
-        self.end = Some(match graphs::were_used() {
+        self.end = Some(match graphs::were_used() && !presence::exits() {
             true => End { cut: now, until: now + LAST_GRAPHS, is_disabled: false },
             false => End { cut: u64::MAX, until: now, is_disabled: false },
         });
+        if self.waits_for_graphs() {
+            launches::pass_on_no_more();
+        }
+    }
+
+    /// Whether the end has begun and waits for graphs.
+    fn waits_for_graphs(&self) -> bool {
+        self.end.as_ref().is_some_and(|end| end.cut != u64::MAX)
     }
 
     /// Goes on with the end, if it has begun. True if nothing more is waited for.
@@ -452,20 +463,24 @@ impl Collection {
         let Some(End { cut, until, is_disabled }) = self.end else { return false };
         let is_late = presence::exits() || sys::now(sys::CLOCK_MONOTONIC) >= until;
         if is_disabled {
+            if is_late && !presence::exits() {
+                // At least one record in each.
+                self.report.without_time += buffers::asked_until(cut);
+            }
             return is_late || buffers::are_returned();
         }
-        if is_late || buffers::first_asked() > cut {
-            let _no_forks = NoForks::begin();
-            leaving::unwatch();
-            self.disable(cupti);
-            self.end = Some(End { cut, until, is_disabled: true });
+        if !is_late && buffers::first_asked() <= cut {
+            return false;
         }
-        is_late
+        let _no_forks = NoForks::begin();
+        self.disable(cupti);
+        self.end = Some(End { cut, until: until + LATER_GRAPHS, is_disabled: true });
+        !self.waits_for_graphs() || presence::exits()
     }
 
     /// Whether the times in a record may be those of another launch of its graph.
     fn is_changed(&self, record: &Record) -> bool {
-        record.node != 0 && self.end.as_ref().is_some_and(|end| end.is_disabled)
+        record.node != 0 && self.waits_for_graphs() && self.end.as_ref().is_some_and(|end| end.is_disabled)
     }
 
     /// Reads all buffers that CUPTI has returned.
@@ -479,7 +494,11 @@ impl Collection {
                     Some((_, Record { start: 0, .. } | Record { end: 0, .. })) => {
                         self.report.without_time += 1;
                     }
-                    Some((_, record)) if record.start < self.begun || self.is_changed(&record) => {}
+                    Some((_, record)) if record.start < self.begun => {}
+                    Some((_, record)) if self.is_changed(&record) => {
+                        let was_before = self.end.as_ref().is_some_and(|end| record.start <= end.cut);
+                        self.report.without_time += u64::from(was_before);
+                    }
                     Some((kind, mut record)) => {
                         if self.noted.is_some() {
                             launches::add(kind, &mut record);
