@@ -18,8 +18,10 @@ use runtime::UnwindMaps;
 use runtime::started::{FileState, MappedRange, MappingEvent};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
+use std::num::NonZero;
 use std::path::Path;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -67,25 +69,13 @@ struct Inner {
     keys: HashMap<FileState, FileKey>,
     processes: HashMap<u32, ProcessAreas>,
     finished: Receiver<BackgroundTable>,
-    unread: UnreadTables,
-    /// Small tables are read in the background, too, until there are no more processes to begin with.
-    starts: bool,
+    /// Number of tables that are read in the background.
+    unfinished: usize,
     finish: Sender<BackgroundTable>,
+    /// At the start, the small tables that are read when all of them are known.
+    collected: Option<Vec<UnreadTable>>,
     rows: usize,
     bytes: usize,
-}
-
-/// Numbers of tables that are read in the background.
-#[derive(Copy, Clone, Default)]
-struct UnreadTables {
-    small: usize,
-    large: usize,
-}
-
-impl UnreadTables {
-    fn of(&mut self, is_large: bool) -> &mut usize {
-        if is_large { &mut self.large } else { &mut self.small }
-    }
 }
 
 struct FileTable {
@@ -168,9 +158,9 @@ impl<'a> Unwinder<'a> {
             keys,
             processes,
             finished,
-            unread: UnreadTables::default(),
-            starts: false,
+            unfinished: 0,
             finish,
+            collected: None,
             rows: 0,
             bytes: 0,
         };
@@ -195,11 +185,12 @@ impl<'a> Unwinder<'a> {
 
     fn start(&self, pids: &[u32], patience: Duration) {
         let start = Instant::now();
-        self.inner.borrow_mut().starts = true;
+        self.inner.borrow_mut().collected = Some(vec![]);
         pids.iter().for_each(|&pid| self.read_mappings(pid));
-        self.inner.borrow_mut().starts = false;
-        let finished = self.inner.borrow_mut().await_tables(start + patience);
-        self.fill(&finished);
+        let small = self.inner.borrow_mut().collected.take().unwrap_or_default();
+        self.inner.borrow_mut().fill(&read_all(small), self.messages);
+        let large = self.inner.borrow_mut().finished(start + patience);
+        self.inner.borrow_mut().fill(&large, self.messages);
         if !pids.is_empty() {
             self.print_size(start.elapsed());
         }
@@ -407,55 +398,60 @@ impl Inner {
         };
         let table = self.maps.reserve().context("too many files")?;
         self.files.insert(key, Some(FileTable { table, segments: source.segments().clone() }));
-        let is_large = source.len() > LARGE;
-        let shown = shown.to_owned();
-        if is_large {
+        let unread = UnreadTable { table, source, shown: shown.to_owned() };
+        if unread.source.len() > LARGE {
             messages.detail(|| format!("{shown}: unwind table is read in the background"));
+            self.read_in_background(unread);
+        } else if let Some(collected) = &mut self.collected {
+            collected.push(unread);
+        } else {
+            self.fill(&[unread.read()], messages);
         }
-        if !is_large && !self.starts {
-            return self.fill(&[read(table, &source, shown)], messages);
-        }
-        let finish = self.finish.clone();
-        *self.unread.of(is_large) += 1;
-        // Sending fails only after the end of the session.
-        rayon::spawn(move || drop(finish.send(read(table, &source, shown))));
         Ok(())
     }
 
-    /// Waits for all small tables that are read in the background, and for the large ones up to a time.
-    fn await_tables(&mut self, until: Instant) -> Vec<BackgroundTable> {
-        let mut finished = Vec::new();
-        loop {
-            let left = match self.unread {
-                UnreadTables { small: 0, large: 0 } => break,
-                UnreadTables { small: 0, .. } => until.saturating_duration_since(Instant::now()),
-                UnreadTables { .. } => Duration::MAX,
-            };
+    fn read_in_background(&mut self, unread: UnreadTable) {
+        let finish = self.finish.clone();
+        self.unfinished += 1;
+        // Sending fails only after the end of the session.
+        std::thread::spawn(move || drop(finish.send(unread.read())));
+    }
+
+    /// The tables that were read in the background, up to a time.
+    fn finished(&mut self, until: Instant) -> Vec<BackgroundTable> {
+        let mut finished = vec![];
+        while self.unfinished > 0 {
+            let left = until.saturating_duration_since(Instant::now());
             let Ok(table) = self.finished.recv_timeout(left) else { break };
-            *self.unread.of(table.is_large) -= 1;
+            self.unfinished -= 1;
             finished.push(table);
         }
         finished
     }
 
-    fn fill(&mut self, finished: &[BackgroundTable], messages: &Messages) -> Result<()> {
-        let mut filled: Vec<(u32, &[Vec<u64>])> = Vec::with_capacity(finished.len());
-        for BackgroundTable { table, is_large, shown, rows, chunks, took } in finished {
-            match chunks {
-                Some(chunks) => filled.push((*table, chunks)),
-                None => {
-                    messages.warning(&format!("{shown}: no unwind table: more rows than a table can have"))
-                }
+    /// Puts tables into the maps. Of many at once: the kernel waits after each time.
+    fn fill(&mut self, read: &[BackgroundTable], messages: &Messages) {
+        let no_table = |shown: &str, why: &dyn std::fmt::Display| {
+            messages.warning(&format!("{shown}: no unwind table: {why}"));
+        };
+        let mut fitting = vec![];
+        for table in read {
+            match &table.chunks {
+                Some(chunks) => fitting.push((table, (table.table, chunks.as_slice()))),
+                None => no_table(&table.shown, &"more rows than a table can have"),
+            }
+        }
+        let (tables, filled): (Vec<&BackgroundTable>, Vec<_>) = fitting.into_iter().unzip();
+        for (table, result) in tables.into_iter().zip(self.maps.fill(&filled)) {
+            let BackgroundTable { is_large, shown, rows, took, .. } = table;
+            match result {
+                Ok(bytes) => (self.bytes, self.rows) = (self.bytes + bytes, self.rows + rows),
+                Err(error) => no_table(shown, &error),
             }
             if *is_large {
                 messages.detail(|| format!("{shown}: unwind table of {rows} rows after {took:?}"));
             }
-            self.rows += rows;
         }
-        if !filled.is_empty() {
-            self.bytes += self.maps.fill(&filled)?;
-        }
-        Ok(())
     }
 
     fn forget(&mut self, pid: u32) {
@@ -469,12 +465,45 @@ impl Inner {
     }
 }
 
-fn read(table: u32, source: &Source, shown: String) -> BackgroundTable {
-    let start = Instant::now();
-    let rows = source.rows();
-    let chunks = wire::unwind::chunks(&rows);
-    let is_large = source.len() > LARGE;
-    BackgroundTable { table, is_large, shown, rows: rows.len(), chunks, took: start.elapsed() }
+/// A table that is to be read.
+struct UnreadTable {
+    table: u32,
+    source: Source,
+    shown: String,
+}
+
+impl UnreadTable {
+    fn read(&self) -> BackgroundTable {
+        let start = Instant::now();
+        let UnreadTable { table, source, shown } = self;
+        let rows = source.rows();
+        BackgroundTable {
+            table: *table,
+            is_large: source.len() > LARGE,
+            shown: shown.clone(),
+            rows: rows.len(),
+            chunks: wire::unwind::chunks(&rows),
+            took: start.elapsed(),
+        }
+    }
+}
+
+/// Reads tables on all processors.
+fn read_all(mut unread: Vec<UnreadTable>) -> Vec<BackgroundTable> {
+    unread.sort_by_key(|table| std::cmp::Reverse(table.source.len()));
+    let next = AtomicUsize::new(0);
+    let read_some = || {
+        let next = || unread.get(next.fetch_add(1, Ordering::Relaxed));
+        std::iter::from_fn(|| next().map(UnreadTable::read)).collect::<Vec<_>>()
+    };
+    let threads = std::thread::available_parallelism().map_or(1, NonZero::get).min(unread.len());
+    std::thread::scope(|scope| {
+        // A thread that cannot be started is not needed.
+        let spawn = |_| std::thread::Builder::new().spawn_scoped(scope, read_some).ok();
+        let others: Vec<_> = (1..threads).filter_map(spawn).collect();
+        let own = read_some();
+        others.into_iter().filter_map(|other| other.join().ok()).flatten().chain(own).collect()
+    })
 }
 
 fn area(mapping: &Mapping) -> Area {
@@ -510,16 +539,8 @@ impl Unwinder<'_> {
 
     /// Adds the tables that were read in the background.
     pub fn fill_finished(&self) {
-        let finished = self.inner.borrow_mut().await_tables(Instant::now());
-        self.fill(&finished);
-    }
-
-    fn fill(&self, finished: &[BackgroundTable]) {
-        if let Err(error) = self.inner.borrow_mut().fill(finished, self.messages) {
-            self.messages.warning(&format!(
-                "stacks may be too short, since unwind tables cannot be loaded: {error:#}"
-            ));
-        }
+        let finished = self.inner.borrow_mut().finished(Instant::now());
+        self.inner.borrow_mut().fill(&finished, self.messages);
     }
 }
 

@@ -16,6 +16,9 @@ use zerocopy::IntoBytes;
 /// `BPF_F_INNER_MAP`: tables may have another number of chunks than the template.
 const BPF_F_INNER_MAP: u32 = 1 << 12;
 
+/// Most tables that are put into the array at once: each has a descriptor until then.
+const AT_ONCE: usize = 256;
+
 /// Largest number of processes that are removed per call.
 const UNKNOWN_LIMIT: usize = 1 << 10;
 
@@ -88,16 +91,13 @@ impl UnwindMaps {
         })
     }
 
-    /// Fills tables, which are given by their numbers and chunks; returns their size in bytes. In the kernel each call takes some milliseconds,
-    /// whatever the number of tables is.
-    ///
-    /// # Errors
-    /// The errors of bpf(2), such as ENOMEM.
-    pub fn fill(&self, filled: &[(u32, &[Vec<u64>])]) -> io::Result<usize> {
+    /// Fills tables, which are given by their numbers and chunks; returns the size of each in bytes, or an error of bpf(2) such as ENOMEM. Linux 6.8
+    /// and later waits some milliseconds once for many, until no program runs that may use what was there before.
+    pub fn fill(&self, filled: &[(u32, &[Vec<u64>])]) -> Vec<io::Result<usize>> {
         match &self.place {
-            Place::Kernel(maps) => maps.fill(filled),
+            Place::Kernel(maps) => filled.chunks(AT_ONCE).flat_map(|some| maps.fill(some)).collect(),
             Place::Process { tables, .. } => {
-                filled.iter().try_fold(0, |bytes, (table, chunks)| Ok(bytes + tables.fill(*table, chunks)?))
+                filled.iter().map(|(table, chunks)| tables.fill(*table, chunks)).collect()
             }
         }
     }
@@ -137,26 +137,26 @@ impl UnwindMaps {
 }
 
 impl KernelMaps {
-    fn fill(&self, filled: &[(u32, &[Vec<u64>])]) -> io::Result<usize> {
-        let mut tables = Vec::with_capacity(filled.len());
-        for (_, chunks) in filled {
-            let table = create_table(chunks.len() as u32)?;
-            for (index, chunk) in (0u32..).zip(*chunks) {
-                handles::update(&table, &index.to_le_bytes(), chunk.as_bytes())?;
-            }
-            tables.push(table);
-        }
-        let keys: Vec<u32> = filled.iter().map(|(table, _)| *table).collect();
-        let values: Vec<u32> = tables.iter().map(|table| table.as_raw_fd() as u32).collect();
-        // After a change of such an array the kernel waits until no program runs that may use what was there before.
-        if handles::update_batch(&self.tables, &keys, &values).is_err() {
+    fn fill(&self, filled: &[(u32, &[Vec<u64>])]) -> Vec<io::Result<usize>> {
+        let made: Vec<io::Result<OwnedFd>> = filled.iter().map(|(_, chunks)| table_of(chunks)).collect();
+        let numbers = |((table, _), made): (&(u32, _), &io::Result<OwnedFd>)| {
+            Some((*table, made.as_ref().ok()?.as_raw_fd() as u32))
+        };
+        let (keys, values): (Vec<u32>, Vec<u32>) = filled.iter().zip(&made).filter_map(numbers).unzip();
+        let mut put = handles::update_batch(&self.tables, &keys, &values);
+        if put.is_err() {
             // Linux before 5.19.
-            for (key, value) in keys.iter().zip(&values) {
-                handles::update(&self.tables, key.as_bytes(), value.as_bytes())?;
-            }
+            let mut pairs = keys.iter().zip(&values);
+            put = pairs
+                .try_for_each(|(key, value)| handles::update(&self.tables, key.as_bytes(), value.as_bytes()));
         }
-        let chunks: usize = filled.iter().map(|(_, chunks)| chunks.len()).sum();
-        Ok(chunks * unwind::CHUNK_BYTES as usize)
+        let code = put.err().map(|error| error.raw_os_error().unwrap_or(libc::EIO));
+        let result = |(made, (_, chunks)): (io::Result<OwnedFd>, &(u32, &[Vec<u64>]))| match (made, code) {
+            (Err(error), _) => Err(error),
+            (Ok(_), Some(code)) => Err(io::Error::from_raw_os_error(code)),
+            (Ok(_), None) => Ok(chunks.len() * unwind::CHUNK_BYTES as usize),
+        };
+        made.into_iter().zip(filled).map(result).collect()
     }
 
     fn map(&self, tgid: u32, start: u64, end: u64, table: u32, bias: u64) -> io::Result<()> {
@@ -213,6 +213,15 @@ pub(crate) fn create_tables() -> io::Result<LoadedMap> {
         )
     })?;
     Ok(LoadedMap { handle: MapHandle::Kernel(fd), max_entries: unwind::MAX_TABLES, value_size: 4 })
+}
+
+/// A new table with these chunks.
+fn table_of(chunks: &[Vec<u64>]) -> io::Result<OwnedFd> {
+    let table = create_table(chunks.len() as u32)?;
+    for (index, chunk) in (0u32..).zip(chunks) {
+        handles::update(&table, &index.to_le_bytes(), chunk.as_bytes())?;
+    }
+    Ok(table)
 }
 
 fn create_table(chunks: u32) -> io::Result<OwnedFd> {
