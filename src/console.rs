@@ -48,7 +48,7 @@ pub struct Messages {
     warnings: bool,
     verbose: bool,
     out: RefCell<Box<dyn Write>>,
-    /// Numbers of functions that cannot be patched, by process and reason, as far as they were printed.
+    /// Numbers of functions that could not be patched the last time, by process and reason.
     unpatched: RefCell<BTreeMap<(u32, &'static str), usize>>,
 }
 
@@ -192,9 +192,8 @@ impl Messages {
             (report.changed(), "another tool has changed their code"),
             (report.crowded(), "the process has no free memory near them"),
         ] {
-            let before = self.unpatched.borrow().get(&(pid, why)).copied().unwrap_or(0);
+            let before = self.unpatched.borrow_mut().insert((pid, why), count).unwrap_or(0);
             if count > before {
-                self.unpatched.borrow_mut().insert((pid, why), count);
                 let functions = if count == 1 { "function is" } else { "functions are" };
                 self.lost(&format!("process {pid}: {count} {functions} not traced, since {why}"));
             }
