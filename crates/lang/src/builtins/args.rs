@@ -158,8 +158,13 @@ pub(crate) trait Args {
             _ => {
                 let error =
                     self.diags().error("E0221", arg.span, format!("{what} must be a string in quotes"));
-                if matches!(value.ty, Type::Str(_)) && what.contains("`printf`") {
-                    error.help(format!("print it with `%s`: `printf(\"%s\\n\", {})`", print_expr(arg)));
+                if what.contains("`printf`") {
+                    error.help(match value.ty {
+                        Type::Str(_) => {
+                            format!("print it with `%s`: `printf(\"%s\\n\", {})`", print_expr(arg))
+                        }
+                        _ => "write the format first: `printf(\"%d\\n\", pid)`".into(),
+                    });
                 }
                 None
             }
@@ -173,11 +178,15 @@ pub(crate) trait Args {
             Ok(value) => value,
             Err(value) => {
                 let message = format!("{what} must be a number, found {}", self.types().show(&value.ty));
-                let is_text = matches!(value.ty, Type::Str(_));
+                let help = match &value.ty {
+                    Type::Str(_) => Some("strings have no arithmetic".to_owned()),
+                    Type::Record(names, _) => {
+                        Some(format!("take a part of it, by its name: `.{}`", names[0]))
+                    }
+                    _ => None,
+                };
                 let error = self.diags().error("E0210", arg.span, message);
-                if is_text {
-                    error.help("strings have no arithmetic");
-                }
+                error.help.extend(help);
                 unknown(arg.span)
             }
         }

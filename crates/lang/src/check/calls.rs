@@ -95,6 +95,9 @@ impl Checker<'_> {
         let error = self.error("E0208", name.span, format!("unknown function `{text}`"));
         match table::elsewhere(text) {
             Some(here) => error.help.push(here.into()),
+            None if near.is_empty() => {
+                error.help.push("`cudatrace help functions` lists the functions".into())
+            }
             None => error.help.extend(did_you_mean(&near)),
         }
     }

@@ -234,6 +234,9 @@ impl Checker<'_> {
         if is_map {
             error.help(format!("there is a map `@{name}`"));
         }
+        if error.help.is_empty() {
+            error.help("`$x = 1` gives a variable its value, in the same body; for other probes keep a value in a map, `@x = 1`");
+        }
     }
 
     pub(crate) fn tuple_at(&mut self, base: Expr, index: &Expr, span: Span) -> Expr {

@@ -155,7 +155,7 @@ impl Checker<'_> {
         }
         match op {
             BinaryOp::Add if is_text => {
-                error.help("texts are joined by `str_concat(a, b)`");
+                error.help("texts are joined by `str_concat(a, b)`; a number is printed after a text by `printf(\"size: %d\\n\", n)`");
             }
             BinaryOp::Rem if literal_text => {
                 error.help("values follow the text after a comma: `printf(\"%d\\n\", pid)`");
@@ -258,6 +258,7 @@ impl Checker<'_> {
     fn not_comparable(&mut self, op: BinaryOp, lhs: &Expr, rhs: &Expr, span: Span) -> Expr {
         let (a, b) = (self.types.show(&lhs.ty), self.types.show(&rhs.ty));
         let is_text = |e: &Expr| matches!(e.ty, Type::Str(_));
+        let is_number = |e: &Expr| matches!(e.ty, Type::Int { .. });
         let is_char_pointer =
             |e: &Expr| matches!(&e.ty, Type::Pointer(to) if matches!(**to, Type::Int { bytes: 1, .. }));
         let unread = (is_text(lhs) && is_char_pointer(rhs)) || (is_text(rhs) && is_char_pointer(lhs));
@@ -271,6 +272,8 @@ impl Checker<'_> {
             error.help("strings can be compared by `==` and `!=`, and by `strncmp`");
         } else if let Some(word) = quoted(lhs, rhs).or_else(|| quoted(rhs, lhs)) {
             error.help(format!("write it without quotes: `{word}`"));
+        } else if is_text(lhs) != is_text(rhs) && (is_number(lhs) || is_number(rhs)) {
+            error.help("a text is compared with a text in quotes: `comm == \"python3\"`");
         } else if matches!((&lhs.ty, &rhs.ty), (Type::Tuple(a), Type::Tuple(b)) if a.len() == b.len()) {
             error.help("compare their parts: `$a.0 < $b.0`");
         } else if matches!((&lhs.ty, &rhs.ty), (Type::Buf(_), Type::Buf(_))) {

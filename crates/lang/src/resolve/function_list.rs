@@ -2,6 +2,7 @@
 
 use crate::catalog::debug_info::Absent;
 use crate::catalog::{Catalog, File, Function, TargetError};
+use crate::diagnostics::suggest::similar;
 use crate::resolve::declaration::FunctionDeclaration;
 use crate::resolve::pattern::FunctionPattern;
 use crate::syntax::ast::SpecPart;
@@ -42,7 +43,11 @@ pub fn find(catalog: &dyn Catalog, target: &str, function: &str) -> Result<Vec<M
     let found: Vec<Match> = files.iter().flat_map(|file| in_file(catalog, file, &pattern)).collect();
     if found.is_empty() {
         let paths: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
-        return Err(format!("no function matches `{function}` in {}", paths.join(", ")));
+        let all: Vec<&Function> = files.iter().flat_map(|file| catalog.functions(file.id)).collect();
+        let names = all.iter().flat_map(|function| function.names.iter().map(String::as_str));
+        let near = if is_pattern(function) { vec![] } else { similar(function, names) };
+        let near = near.first().map_or_else(String::new, |near| format!(": did you mean `{near}`?"));
+        return Err(format!("no function matches `{function}` in {}{near}", paths.join(", ")));
     }
     Ok(found)
 }
@@ -80,11 +85,16 @@ pub fn is_like(pattern: &str, name: &str) -> bool {
 pub fn files(catalog: &dyn Catalog, target: &str) -> Result<Vec<File>, String> {
     catalog.files(target).map_err(|error| match error {
         TargetError::Unusable(reason) => format!("`{target}`: {reason}"),
-        TargetError::NotYet { looked_in } => format!(
-            "no library `{target}` is installed; `-p PID` finds what a process has loaded, `--lib {target}=PATH` names a file; \
-             looked in {}",
-            looked_in.join(", ")
-        ),
+        TargetError::NotYet { looked_in } => {
+            let known = catalog.known_targets();
+            let near = similar(target, known.iter().map(String::as_str));
+            let near = near.first().map_or_else(String::new, |near| format!(": did you mean `{near}`?"));
+            format!(
+                "no library `{target}` is installed{near}; `-p PID` finds what a process has loaded, `--lib {target}=PATH` names a \
+                 file; looked in {}",
+                looked_in.join(", ")
+            )
+        }
     })
 }
 

@@ -57,6 +57,10 @@ const KEY: &str = "a key is missing after the comma; if it was a `$x`, the shell
 const NAME: &str = "a name follows the colon: `cuda:alloc`, `uprobe:libcuda:cuInit`";
 const NO_BODY: &str = "a body follows the probe: `BEGIN { ... }`; if you wrote one, the shell split the script at a \
                        space: put the script in single quotes";
+const CONDITION: &str =
+    "a statement under a condition begins with `if`: `if args.bytes > 100 { @n = count() }`";
+const NO_SEMICOLON: &str =
+    "the body follows the probe without a `;`: `uprobe:libcuda:cuInit { @n = count() }`";
 const PREDICATE: &str = "a predicate is written between slashes: `/ pid == 3 /`";
 const NO_BRACE: &str = "a `{` is missing before the body: `BEGIN { printf(\"hello\\n\") }`, `uprobe:libcuda:cuInit { @n = count() }`";
 const KEY_PARTS: &str = "the parts of a key are separated by commas: `@m[\"x\", 1]`";
@@ -150,6 +154,14 @@ const HABITS: &[Habit] = &[
     expecting("`;`", "STR ^ if", CHOICE),
     expecting("`;`", "NUM ^ UNIT", "write the unit directly after the number: `10s`"),
     expecting("`;`", "@ ^ NUM", "names of maps begin with a letter"),
+    expecting("`;`", "NUM ^ {", CONDITION),
+    expecting("`;`", "STR ^ {", CONDITION),
+    expecting(
+        "`)`",
+        "WORD ^ :",
+        "values of `span`, `event` and `counter` are named by `=`: `bytes = args.bytes`",
+    ),
+    expecting("a `/predicate/`", "PROBE ^ ;", NO_SEMICOLON),
     anywhere("CALL ^ STR", PARENTHESES),
     anywhere("CALL ^ VAR", PARENTHESES),
     anywhere("CALL ^ MAP", PARENTHESES),
