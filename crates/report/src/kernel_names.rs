@@ -8,12 +8,13 @@
 //!
 //! The short form has no result type, no parameters and no namespaces, but for a last name that says nothing alone: `cutlass::Kernel2<...>`.
 //! It has as many template arguments as fit in some forty
-//! characters, at least one, with their own arguments only if these are simple. Two kernels may have one short name. A name that is
-//! not mangled (C, Triton, NVRTC) is unchanged.
+//! characters, at least one that is no number, with their own arguments only if these are simple. In place of a lambda stands what tells it apart: the
+//! function that it is in, or what that one is instantiated for. Two kernels may have one short name. A name that is not mangled (C,
+//! Triton, NVRTC) is unchanged.
 
 use cpp_demangle::{DemangleOptions, Symbol};
 
-/// Largest number of characters of template arguments; the first argument may be longer.
+/// Largest number of characters of template arguments; the first one that is no number may be longer.
 const ARGUMENTS: usize = 40;
 /// Largest number of characters of the template arguments of an argument.
 const INNER: usize = 20;
@@ -133,14 +134,15 @@ fn telling_space(spaces: &str) -> Option<&str> {
 
 /// A name or type without namespaces, with at most `room` characters of template arguments.
 fn shortened(name: &str, room: usize) -> String {
-    let (_, name) = split_last(name.trim());
+    let (_, name) = split_last(origin(name.trim()));
     let Some(TemplateName { before, inside, behind }) = arguments(name) else { return literal(name) };
     let inner = if room == ARGUMENTS { INNER } else { 0 };
     let all: Vec<String> = split(inside).into_iter().map(|arg| shortened(arg, inner)).collect();
     let mut shown = String::new();
     for (at, arg) in all.iter().enumerate() {
         let fits = shown.len() + arg.len() <= room;
-        if !fits && (at > 0 || room < ARGUMENTS) {
+        let tells = all[..at].iter().any(|arg| !is_number(arg));
+        if !fits && (tells || room < ARGUMENTS) {
             shown.push_str(if at > 0 { ", " } else { "" });
             shown.push_str(MORE);
             break;
@@ -151,11 +153,40 @@ fn shortened(name: &str, room: usize) -> String {
     format!("{before}<{shown}>{behind}")
 }
 
+/// The part of the name of a lambda that tells it apart; other names are themselves.
+///
+/// ```text
+/// at::native::gpu_kernel_impl<at::native::AddFunctor<float>>(at::TensorIteratorBase&)::{lambda(int)#1}    at::native::AddFunctor<float>
+/// at::native::copy_kernel(at::TensorIteratorBase&)::{lambda()#3}::operator()() const::{lambda(float)#1}   copy_kernel
+/// ```
+fn origin(name: &str) -> &str {
+    let is_of_lambda = |part: &str| part.starts_with("{lambda") || part.starts_with("operator()");
+    let (mut outer, mut function) = split_last(name);
+    if !function.starts_with("{lambda") {
+        return name;
+    }
+    while is_of_lambda(function) {
+        if outer.is_empty() {
+            return name;
+        }
+        (outer, function) = split_last(outer);
+    }
+    let bare = function.find(['<', '(']).map_or(function, |end| &function[..end]);
+    let is_template = function[bare.len()..].starts_with('<');
+    let parts = arguments(function).filter(|_| is_template).map_or(vec![], |template| split(template.inside));
+    let tells = |part: &&str| part.contains("::") || part.contains(['<', '{']);
+    parts.into_iter().find(tells).map_or(bare, |part| origin(part.trim()))
+}
+
 /// `3ul` becomes 3.
 fn literal(text: &str) -> String {
     let digits = text.trim_end_matches(['u', 'l']);
-    let is_number = !digits.is_empty() && digits.trim_start_matches('-').bytes().all(|b| b.is_ascii_digit());
-    if is_number { digits.to_owned() } else { text.to_owned() }
+    if is_number(digits) { digits.to_owned() } else { text.to_owned() }
+}
+
+fn is_number(text: &str) -> bool {
+    let digits = text.trim_start_matches('-');
+    !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// The parts before and after the last `::` outside of brackets.
@@ -257,6 +288,18 @@ mod tests {
             short(cutlass),
             "cutlass::Kernel2<cutlass_80_wmma_tensorop_f16_s161616gemm_f16_16x16_128x2_tn_align8>"
         );
+    }
+
+    #[test]
+    fn a_lambda_is_named_by_its_function_or_what_that_is_for() {
+        let add = "_ZN2at6native18elementwise_kernelILi128ELi2EZNS0_22gpu_kernel_impl_nocastINS0_15CUDAFunctor_addIfEEEEvRNS_18TensorIteratorBaseERKT_EUliE_EEviT1_";
+        assert_eq!(short(add), "elementwise_kernel<128, 2, CUDAFunctor_add<float>>");
+        let product = "_ZN2at6native18elementwise_kernelILi128ELi4EZNS0_22gpu_kernel_impl_nocastINS0_13BinaryFunctorIfffNS0_15binary_internal10MulFunctorIfEEEEEEvRNS_18TensorIteratorBaseERKT_EUliE_EEviT1_";
+        assert_eq!(short(product), "elementwise_kernel<128, 4, BinaryFunctor<float, float, float, …>>");
+        let copy = "_ZN2at6native18elementwise_kernelILi128ELi4EZNS0_22gpu_kernel_impl_nocastIZZZNS0_23direct_copy_kernel_cudaERNS_18TensorIteratorBaseEENKUlvE1_clEvENKUlvE5_clEvEUlfE_EEvS4_RKT_EUliE_EEviT1_";
+        assert_eq!(short(copy), "elementwise_kernel<128, 4, direct_copy_kernel_cuda>");
+        assert_eq!(origin("{lambda(int)#1}"), "{lambda(int)#1}");
+        assert_eq!(origin("f<float, 4>(int)::{lambda(int)#1}"), "f");
     }
 
     #[test]
