@@ -15,8 +15,8 @@ pub struct Finding {
     pub count: u64,
     /// True if records were lost.
     pub lost: bool,
-    /// True if it occurs in every session that is stopped.
-    pub normal: bool,
+    /// The probes whose calls were still running, which occurs in every session that is stopped.
+    pub running: Option<String>,
     /// True if results look whole and are not.
     pub wrong: bool,
     /// Kernel helper that failed, and its result; `None` if no helper failed.
@@ -44,11 +44,34 @@ fn finding(manifest: &Manifest, loss: &Loss) -> Finding {
         message: words(manifest, loss),
         count: loss.count,
         lost: matches!(loss.kind, CounterKind::LostEvent(_)),
-        normal: matches!(loss.kind, CounterKind::Entered(_)),
+        running: match loss.kind {
+            CounterKind::Entered(clause) => Some(clause_text(manifest, clause, loss.place).to_owned()),
+            _ => None,
+        },
         wrong: matches!(loss.kind, CounterKind::NoCallSlot),
         helper: failed_helper(&loss.kind),
         place: loss.place,
     }
+}
+
+/// One line for calls of several probes that were still running.
+pub fn still_running(findings: &[Finding]) -> String {
+    const SHOWN: usize = 3;
+    let (shown, others) = findings.split_at(findings.len().min(SHOWN));
+    let mut probes: Vec<String> =
+        shown.iter().filter_map(|finding| Some(format!("`{}`", finding.running.as_ref()?))).collect();
+    match (findings, others) {
+        ([finding], _) => return finding.message.clone(),
+        (_, []) => {}
+        (_, [_]) => probes.push("1 other probe".into()),
+        _ => probes.push(format!("{} other probes", others.len())),
+    }
+    let last = probes.pop().unwrap_or_default();
+    let calls: u64 = findings.iter().map(|finding| finding.count).sum();
+    format!(
+        "{calls} calls of {} and {last} were still running when tracing stopped, or never returned",
+        probes.join(", ")
+    )
 }
 
 fn failed_helper(kind: &CounterKind) -> Option<(&'static str, i32)> {
@@ -193,6 +216,31 @@ mod tests {
                 &format!("2 reads of the program's memory failed, and gave 0 or \"\"{WHY_NOT_READ}"),
                 "1 read of the program's memory failed, and gave 0 or \"\"",
             ]
+        );
+    }
+
+    #[test]
+    fn calls_of_several_probes_that_are_still_running_are_one_line() {
+        let probes = ["cuda:sync", "cuda:launch", "cudart:call", "cudart:error", "cuda:free"];
+        let list = |(clause, text): (u32, &&str)| ProbeList {
+            clause,
+            place: Place::default(),
+            text: (*text).into(),
+        };
+        let manifest = Manifest { earlier: (10..).zip(&probes).map(list).collect(), ..manifest() };
+        let line = |count: u32| {
+            let losses: Vec<Loss> = (10..10 + count)
+                .map(|clause| Loss { kind: CounterKind::Entered(clause), count: 2, place: Place::default() })
+                .collect();
+            still_running(&findings(&manifest, &losses))
+        };
+        let end = "were still running when tracing stopped, or never returned";
+        assert_eq!(line(1), format!("2 calls of `cuda:sync` {end}"));
+        assert_eq!(line(2), format!("4 calls of `cuda:sync` and `cuda:launch` {end}"));
+        assert_eq!(line(3), format!("6 calls of `cuda:sync`, `cuda:launch` and `cudart:call` {end}"));
+        assert_eq!(
+            line(5),
+            format!("10 calls of `cuda:sync`, `cuda:launch`, `cudart:call` and 2 other probes {end}")
         );
     }
 }

@@ -10,7 +10,7 @@ use wire::manifest::{HiddenValue, Place};
 use wire::map::{Agg, Map, MapValue};
 use wire::{Manifest, Value};
 
-use crate::losses::{Finding, findings};
+use crate::losses::{Finding, findings, still_running};
 use crate::map_order::{shown, wide};
 use crate::printed::{Diagnostic, ExportValues, RecordOutput};
 use crate::printf::printf;
@@ -135,24 +135,36 @@ impl<W: Write, N: Write> TextSink<W, N> {
     fn losses(&mut self, manifest: &Manifest, losses: &[Loss]) -> io::Result<()> {
         // On a terminal, reports must follow the output that they refer to.
         self.out.flush()?;
+        let mut running: Vec<(String, Vec<Finding>)> = vec![];
         for finding in findings(manifest, losses) {
-            let file = manifest.file_of(finding.place);
-            let place = match finding.place {
-                Place { line: 0, .. } => String::new(),
-                at if self.foreign.iter().any(|foreign| foreign == file) => match manifest.script_of(at) {
-                    "" => String::new(),
-                    script => format!("{script}: "),
-                },
-                Place { line, column, .. } => format!("{file}:{line}:{column}: "),
-            };
-            let kind = match finding {
-                Finding { normal: true, .. } => "note",
-                Finding { wrong: true, .. } => "error",
-                _ => "warning",
-            };
+            let place = self.place(manifest, finding.place);
+            if finding.running.is_some() {
+                match running.iter_mut().find(|(known, _)| *known == place) {
+                    Some((_, same)) => same.push(finding),
+                    None => running.push((place, vec![finding])),
+                }
+                continue;
+            }
+            let kind = if finding.wrong { "error" } else { "warning" };
             writeln!(self.notices, "{kind}: {place}{}", finding.message)?;
         }
+        for (place, same) in running {
+            writeln!(self.notices, "note: {place}{}", still_running(&same))?;
+        }
         Ok(())
+    }
+
+    /// The text before a message on a place of a script: none in files that the user has not written.
+    fn place(&self, manifest: &Manifest, place: Place) -> String {
+        let file = manifest.file_of(place);
+        match place {
+            Place { line: 0, .. } => String::new(),
+            at if self.foreign.iter().any(|foreign| foreign == file) => match manifest.script_of(at) {
+                "" => String::new(),
+                script => format!("{script}: "),
+            },
+            Place { line, column, .. } => format!("{file}:{line}:{column}: "),
+        }
     }
 }
 
