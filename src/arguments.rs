@@ -181,6 +181,7 @@ fn missing_value(error: &clap::Error) -> Option<clap::Error> {
         matches!(error.get(ContextKind::InvalidValue), Some(ContextValue::String(value)) if value.is_empty());
     let message = match option.split([' ', '=']).next()? {
         "--pid" => "`-p` takes the number of a process: `pgrep python3` prints it",
+        "--execute" => "`-e` takes a script: `-e 'cuda:launch { @launches = count() }'`",
         "--user" => "`--user` takes the name of a user: `--user \"$USER\"`",
         "--lib" => "`--lib` takes a library and its file: `--lib libcuda=/opt/driver/libcuda.so.1`",
         _ => return None,

@@ -36,6 +36,10 @@ chmod 755 "$package/bin/cudatrace"
 binary=$package/bin/cudatrace
 install_text() { install -Dm644 /dev/stdin "$package/share/$1"; }
 $binary man | install_text man/man1/cudatrace.1
+for script in scripts/*.ct; do
+    name=$(basename "$script" .ct)
+    $binary man "$name" | install_text "man/man1/cudatrace-$name.1"
+done
 $binary completion bash | install_text bash-completion/completions/cudatrace
 $binary completion zsh | install_text zsh/vendor-completions/_cudatrace
 $binary completion fish | install_text fish/vendor_completions.d/cudatrace.fish

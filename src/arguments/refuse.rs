@@ -48,7 +48,6 @@ fn superfluous(name: &str, word: &str) -> clap::Error {
     let way_out = match bundled::find(word) {
         Some(_) if name == "repl" => format!("`cudatrace -i {word}` runs the script with a prompt"),
         Some(_) => format!("`cudatrace help {word}` shows help on the script"),
-        None if name == "man" => format!("it has one page; `cudatrace help {word}` may know the word"),
         None => format!("`cudatrace {name} --help` shows what it takes"),
     };
     plain(ErrorKind::UnknownArgument, &format!("unexpected argument `{word}` after `{name}`: {way_out}"))

@@ -55,9 +55,10 @@ fn run(invocation: &Invocation) -> Result<u8> {
             let replaced = invocation.cli.argv.get(1).map(|word| word.to_string_lossy()).unwrap_or_default();
             answer(&typed(), &replaced, invocation.subcommands)
         }
-        _ => bail!(
-            "write `source <(cudatrace completion bash)`, or `zsh`, into what your shell reads at its start; for fish \
-             `cudatrace completion fish | source`"
+        words => bail!(
+            "{}write `source <(cudatrace completion bash)`, or `zsh`, into what your shell reads at its start; for fish \
+             `cudatrace completion fish | source`",
+            words.first().map_or_else(String::new, |shell| format!("no completion for `{shell}`: "))
         ),
     };
     std::io::stdout().write_all(text.as_bytes())?;

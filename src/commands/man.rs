@@ -1,22 +1,40 @@
-//! `cudatrace man`: the manual page, from the definitions of the command line.
+//! `cudatrace man`: the manual page, from the definitions of the command line, and the pages of the embedded scripts, from their headers.
 
 use crate::Failure;
 use crate::arguments::definition;
-use crate::subcommand::{Subcommand, Subcommands};
-use anyhow::Result;
+use crate::bundled::{self, BundledScript, SCRIPTS};
+use crate::subcommand::{Invocation, Subcommand, Subcommands};
+use anyhow::{Context, Result};
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
+use lang::diagnostics::suggest::similar;
+use lang::expand::options;
+use lang::{Diagnostics, Source};
 use std::io::Write;
 
 /// `cudatrace man`
-pub const SUBCOMMAND: Subcommand =
-    Subcommand::new("man", "Prints the manual page", "cudatrace man | man -l -", |invocation| {
-        run(invocation.subcommands).map_err(Failure::wrong)
-    });
+pub const SUBCOMMAND: Subcommand = Subcommand {
+    examples: "For example: cudatrace man lines | man -l -",
+    most_words: 1,
+    complete: |word| {
+        let names = SCRIPTS.iter().map(|script| script.name);
+        names.filter(|name| name.starts_with(word)).map(str::to_owned).collect()
+    },
+    ..Subcommand::new(
+        "man",
+        "Prints the manual page, or that of a script",
+        "cudatrace man [SCRIPT] | man -l -",
+        |invocation| run(invocation).map_err(Failure::wrong),
+    )
+};
 
-/// Prints the page as roff: `cudatrace man | man -l -`.
-fn run(subcommands: Subcommands) -> Result<u8> {
-    std::io::stdout().write_all(page(subcommands)?.as_bytes())?;
+/// Prints a page as roff.
+fn run(invocation: &Invocation) -> Result<u8> {
+    let page = match invocation.words() {
+        [] => page(invocation.subcommands)?,
+        [name, ..] => script_page(bundled::find(name).with_context(|| unknown(name))?)?,
+    };
+    std::io::stdout().write_all(page.as_bytes())?;
     Ok(0)
 }
 
@@ -25,15 +43,75 @@ fn page(subcommands: Subcommands) -> Result<String> {
     let command = definition::with_subcommands(definition::command(None), subcommands);
     let command = command.version(env!("CARGO_PKG_VERSION")).mut_args(|arg| arg.hide_short_help(false));
     Man::new(command).section("1").render(&mut out)?;
-    let mut section = Roff::new();
-    section.control("SH", ["SUBCOMMANDS"]);
+    let mut sections = Roff::new();
+    sections.control("SH", ["SUBCOMMANDS"]);
     for subcommand in subcommands.sorted() {
-        section.control("TP", []);
-        section.text([bold(subcommand.name)]);
-        section.text([roman(subcommand.about)]);
+        define(&mut sections, subcommand.name, subcommand.about);
     }
-    section.to_writer(&mut out)?;
+    sections.control("SH", ["SCRIPTS"]);
+    sections.text([roman("Each has a page of its own: "), bold("cudatrace man NAME | man -l -"), roman(".")]);
+    for script in SCRIPTS {
+        define(&mut sections, script.name, script.summary());
+    }
+    sections.to_writer(&mut out)?;
     Ok(String::from_utf8(out)?)
+}
+
+/// The page `cudatrace-NAME(1)`.
+fn script_page(script: &BundledScript) -> Result<String> {
+    let (name, question) = (script.name, script.summary());
+    let source = Source::new(name, script.text);
+    let ast = lang::parse(&source, &[], &mut Diagnostics::default()).context("the script cannot be read")?;
+    let options = options::known(&ast);
+    let (examples, notes) = bundled::header(script.text);
+    let version = concat!("cudatrace ", env!("CARGO_PKG_VERSION"));
+    let title = format!("cudatrace-{name}");
+    let mut page = Roff::new();
+    page.control("TH", [title.as_str(), "1", "", version]);
+    page.control("SH", ["NAME"]);
+    page.text([roman(format!("{title} - {question}"))]);
+    page.control("SH", ["SYNOPSIS"]);
+    let forms: String = options.iter().map(|option| format!(" [{}]", option.form())).collect();
+    page.text([
+        bold(format!("cudatrace {name}")),
+        roman(format!("{forms} [cudatrace's options] [-- COMMAND]")),
+    ]);
+    if !notes.is_empty() {
+        page.control("SH", ["DESCRIPTION"]);
+        page.text([roman(notes.join(" "))]);
+    }
+    if !options.is_empty() {
+        page.control("SH", ["OPTIONS"]);
+    }
+    for option in &options {
+        let default = option.default_text().map_or(String::new(), |default| format!(" [default: {default}]"));
+        define(&mut page, &option.form(), &format!("{}{default}", option.help.as_deref().unwrap_or("")));
+    }
+    page.control("SH", ["EXAMPLES"]);
+    page.control("nf", []);
+    examples.iter().for_each(|example| _ = page.text([roman(*example)]));
+    page.control("fi", []);
+    page.control("SH", ["SEE ALSO"]);
+    page.text([bold("cudatrace"), roman("(1)")]);
+    let mut out = Vec::new();
+    page.to_writer(&mut out)?;
+    Ok(String::from_utf8(out)?)
+}
+
+/// The error for a name that no script has.
+fn unknown(name: &str) -> String {
+    let names: Vec<&str> = SCRIPTS.iter().map(|script| script.name).collect();
+    match similar(name, names).first() {
+        Some(near) => format!("no script `{name}`: did you mean `{near}`?"),
+        None => format!("no script `{name}`; `cudatrace scripts` lists them"),
+    }
+}
+
+/// A term and its description.
+fn define(page: &mut Roff, term: &str, description: &str) {
+    page.control("TP", []);
+    page.text([bold(term)]);
+    page.text([roman(description)]);
 }
 
 #[cfg(test)]
@@ -46,7 +124,26 @@ mod tests {
         let page = page(SUBCOMMANDS).expect("a page");
         let title = format!(".TH cudatrace 1  \"cudatrace {}\" ", env!("CARGO_PKG_VERSION"));
         assert!(page.lines().any(|line| line == title), "{}", page.lines().take(5).collect::<String>());
-        assert!(page.contains("SUBCOMMANDS"));
+        assert!(page.contains("SUBCOMMANDS") && page.contains("SCRIPTS"));
+    }
+
+    #[test]
+    fn each_script_has_a_page_with_its_question_options_and_examples() {
+        for script in SCRIPTS {
+            let page = script_page(script).expect("a page");
+            let has = |text: &str| page.contains(text);
+            assert!(has(&format!("cudatrace\\-{} \\- ", script.name)) && has("EXAMPLES"), "{page}");
+        }
+        let lines = script_page(bundled::find("lines").expect("a script")).expect("a page");
+        for part in [
+            "For which lines of Python",
+            "\\-\\-top=N",
+            "[default: 30]",
+            "lines to print",
+            "cudatrace lines \\-\\- python3",
+        ] {
+            assert!(lines.contains(part), "{part}: {lines}");
+        }
     }
 
     /// A wheel that pip builds from the source distribution has the page, too.

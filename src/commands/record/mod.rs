@@ -8,6 +8,7 @@ mod environment;
 mod samples;
 
 use crate::Failure;
+use crate::bundled;
 use crate::cli::Cli;
 use crate::export::ExportSummary;
 use crate::export::kinds::{ExportRequest, KINDS};
@@ -121,9 +122,13 @@ fn run(invocation: &Invocation) -> Result<u8, Failure> {
     let Invocation { cli, messages, .. } = *invocation;
     let options: RecordOptions = invocation.own_options()?;
     if let Some(word) = cli.words.get(1) {
-        return Err(Failure::wrong(anyhow::anyhow!(
-            "record takes no `{word}`: write `cudatrace record -- {word} ...` to run a program, or `-p PID`"
-        )));
+        let way_out = match bundled::find(word) {
+            Some(_) => format!(
+                "it records all calls; `cudatrace {word} --export jsonl=FILE` exports the spans and maps of the script"
+            ),
+            None => format!("write `cudatrace record -- {word} ...` to run a program, or `-p PID`"),
+        };
+        return Err(Failure::wrong(anyhow::anyhow!("record takes no `{word}`: {way_out}")));
     }
     if let Some(path) = &cli.output {
         return Err(Failure::wrong(anyhow::anyhow!(
