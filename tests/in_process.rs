@@ -383,6 +383,51 @@ fn a_library_in_a_small_hole_of_reserved_memory_is_patched_from_afar() {
 }
 
 #[test]
+fn a_library_without_free_memory_near_it_is_patched_from_the_hole_between_its_segments() {
+    let flags = ["-shared", "-fPIC", "-DPUSHES", "-Wl,-z,max-page-size=0x200000"];
+    let Some(library) = program("work.c", &flags).filter(|_| can_trace()) else { return };
+    let Some(full) = program("full.c", &["-ldl"]) else { return };
+    let (input, mut go) = std::io::pipe().expect("a pipe");
+    let mut process = Command::new(full);
+    let mut process = Running::start(process.arg(&library).stdin(input));
+    process.wait_for_line("ready");
+    // Bytes of memory without a file between the first and the last mapping of the library.
+    let taken = |process: &Running| {
+        let maps = linux::proc::mappings(process.pid());
+        let is_library = |map: &linux::proc::Mapping| map.name.path() == Some(&library);
+        let of_library = || (0..maps.len()).filter(|at| is_library(&maps[*at]));
+        let within =
+            &maps[of_library().next().expect("it is open")..of_library().next_back().expect("it is open")];
+        within.iter().filter(|map| map.inode == 0).map(|map| map.end - map.start).sum::<u64>()
+    };
+    assert_eq!(taken(&process), 0);
+    let script = format!(
+        "uprobe:{0}:traced_work {{ @in = count() }} uretprobe:{0}:traced_work {{ @out = count() }}",
+        text(&library)
+    );
+    let mut lines = 0;
+    for (line, after) in [("work\n", Some(4096)), ("work\n", Some(4096)), ("\n", None), ("work\n", None)] {
+        let mut tracer = cudatrace();
+        tracer.args(["--in-process", "-e", &script, "-p", &process.pid().to_string()]);
+        let mut tracer = Running::start(tracer.env("__BPFTRACE_NOTIFY_PROBES_ATTACHED", "1"));
+        tracer.wait_for_line("NOTIFY_PROBES_ATTACHED");
+        for line in ["work\n", line] {
+            std::io::Write::write_all(&mut go, line.as_bytes()).expect("it reads");
+            lines += 1;
+            process.wait_for_line(&format!("line {lines} done"));
+        }
+        tracer.signal(libc::SIGINT);
+        let said = tracer.lines();
+        let has = |wanted: &str| said.iter().any(|line| line == wanted);
+        // A library that is opened again is patched some time later.
+        let is_whole = has("@in: 200") && has("@out: 200") || line == "\n" && !has("@in: 0");
+        assert!(is_whole && !said.iter().any(|line| line.contains("not traced")), "{line:?}: {said:#?}");
+        assert!(after.is_none_or(|after| taken(&process) == after), "each session uses the same page");
+    }
+    drop(go);
+}
+
+#[test]
 fn a_static_program_without_a_c_library_is_traced() {
     let Some(program) =
         program("bare.c", &["-O0", "-static", "-nostdlib", "-fno-stack-protector"]).filter(|_| can_trace())

@@ -4,7 +4,8 @@
 //!
 //! Here is the account of the pages and their free room. The caller maps them.
 
-use crate::remote::{RemoteError, is_near};
+use crate::remote::{OutpostPage, RemoteError, is_in_hole, is_near};
+use linux::proc::Mapping;
 
 /// Size of a page.
 const PAGE: u64 = 4096;
@@ -28,7 +29,7 @@ pub(super) struct Outposts {
 /// A page, and how much of it is used.
 #[derive(Debug)]
 struct Outpost {
-    address: u64,
+    page: OutpostPage,
     used: u64,
 }
 
@@ -40,15 +41,14 @@ impl Outposts {
     pub(super) fn reserve(
         &mut self,
         function: u64,
-        map: impl FnOnce() -> Result<u64, RemoteError>,
+        map: impl FnOnce() -> Result<OutpostPage, RemoteError>,
     ) -> Result<u64, RemoteError> {
         let near = function..function + 1;
-        let fits = |outpost: &&mut Outpost| {
-            outpost.used + ROOM <= PAGE && is_near(&(outpost.address..outpost.address + PAGE), &near)
-        };
+        let fits =
+            |outpost: &&mut Outpost| outpost.used + ROOM <= PAGE && is_near(&outpost.page.range(), &near);
         if let Some(outpost) = self.pages.iter_mut().find(fits) {
             outpost.used += ROOM;
-            return Ok(outpost.address + outpost.used - ROOM);
+            return Ok(outpost.page.address + outpost.used - ROOM);
         }
         let is_crowded = self.crowded.is_some_and(|other| other.abs_diff(function) < CROWDED);
         if self.pages.len() == MOST || is_crowded {
@@ -56,14 +56,15 @@ impl Outposts {
         }
         let mapped = map();
         self.crowded = matches!(mapped, Err(RemoteError::NoRoom)).then_some(function);
-        let address = mapped?;
-        self.pages.push(Outpost { address, used: ROOM });
-        Ok(address)
+        let page = mapped?;
+        self.pages.push(Outpost { page, used: ROOM });
+        Ok(page.address)
     }
 
-    /// Memory may have become free since the last search.
-    pub(super) fn search_again(&mut self) {
+    /// Memory may have become free since the last search, and libraries may have been unmapped with pages.
+    pub(super) fn search_again(&mut self, maps: &[Mapping]) {
         self.crowded = None;
+        self.pages.retain(|Outpost { page, .. }| !page.is_in_hole || is_in_hole(maps, page.address));
     }
 }
 
@@ -71,10 +72,15 @@ impl Outposts {
 mod tests {
     use super::*;
 
+    fn at(address: u64) -> OutpostPage {
+        OutpostPage { address, is_in_hole: false }
+    }
+
     #[test]
     fn functions_share_the_pages_that_are_near() {
         let mut outposts = Outposts::default();
-        let mut reserve = |function: u64, page: u64| outposts.reserve(function, || Ok(page)).expect("room");
+        let mut reserve =
+            |function: u64, page: u64| outposts.reserve(function, || Ok(at(page))).expect("room");
         assert_eq!(reserve(0x7f00_0000_0000, 0x7f00_1000_0000), 0x7f00_1000_0000);
         assert_eq!(reserve(0x7f00_0000_1000, 1), 0x7f00_1000_0000 + ROOM);
         assert_eq!(reserve(0x7e00_0000_0000, 0x7e00_0001_0000), 0x7e00_0001_0000, "the first page is far");
@@ -99,7 +105,7 @@ mod tests {
         assert_eq!(reserve(&mut outposts, 0x7f00_0000_0000), 1);
         assert_eq!(reserve(&mut outposts, 0x7f00_0000_1000), 1);
         assert_eq!(reserve(&mut outposts, 0x7f00_1000_0000), 2);
-        outposts.search_again();
+        outposts.search_again(&[]);
         assert_eq!(reserve(&mut outposts, 0x7f00_1000_1000), 3);
     }
 
@@ -108,7 +114,7 @@ mod tests {
         let mut outposts = Outposts::default();
         let far = |number: u64| 0x1000_0000_0000 + (number << 32);
         for number in 0..MOST as u64 {
-            assert_eq!(outposts.reserve(far(number), || Ok(far(number))).ok(), Some(far(number)));
+            assert_eq!(outposts.reserve(far(number), || Ok(at(far(number)))).ok(), Some(far(number)));
         }
         assert!(outposts.reserve(far(99), || panic!("no more")).is_err());
     }

@@ -296,8 +296,8 @@ impl PatchedRegion {
         patched: &BTreeSet<Place>,
     ) -> Result<PatchReport, RemoteError> {
         self.add_images(stopped, memory, modules)?;
-        self.outposts.search_again();
         let maps = stopped.maps()?;
+        self.outposts.search_again(&maps);
         let inodes: BTreeMap<u32, u64> = files.iter().map(|(id, file)| (*id, file.inode())).collect();
         let (mut mapped, mut keys, mut list, mut entries) = (BTreeSet::new(), vec![], vec![], vec![]);
         let mut crowded = vec![];

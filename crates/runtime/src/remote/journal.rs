@@ -24,6 +24,7 @@ use native::returns::SILENT;
 use native::site::JUMP;
 
 use super::error::RemoteError;
+use super::memory_map::{OutpostPage, is_in_hole};
 use super::patches::restore;
 use super::return_addresses::may_continue;
 use super::stopped::StoppedProcess;
@@ -61,7 +62,7 @@ pub enum Entry {
     /// A patched function of an unwinder, which finds the frames of calls whose return is traced.
     Hook(Jump),
     /// A page of code elsewhere.
-    Outpost(u64),
+    Outpost(OutpostPage),
     /// Memory for calls whose return is traced (`native::returns`).
     Returns {
         /// Address.
@@ -119,7 +120,7 @@ impl Entry {
         let words = match self {
             Entry::Jump(jump) => jump.words(1),
             Entry::Hook(jump) => jump.words(2),
-            Entry::Outpost(address) => [3, *address, 0, 0, 0, 0, 0, 0],
+            Entry::Outpost(page) => [3, page.address, page.is_in_hole.into(), 0, 0, 0, 0, 0],
             Entry::Returns { area, slots } => [4, *area, slots.start, slots.end, 0, 0, 0, 0],
         };
         words.iter().flat_map(|word| word.to_le_bytes()).collect()
@@ -129,7 +130,9 @@ impl Entry {
         match words {
             [1, address, original, jump, ..] => Some(Entry::Jump(Jump::of_words(address, original, jump))),
             [2, address, original, jump, ..] => Some(Entry::Hook(Jump::of_words(address, original, jump))),
-            [3, address, ..] if address <= u64::MAX - PAGE => Some(Entry::Outpost(address)),
+            [3, address, is_in_hole, ..] if address <= u64::MAX - PAGE => {
+                Some(Entry::Outpost(OutpostPage { address, is_in_hole: is_in_hole != 0 }))
+            }
             [4, area, start, end, ..] if end <= MAX_RETURNS && area <= u64::MAX - MAX_RETURNS => {
                 Some(Entry::Returns { area, slots: start..end })
             }
@@ -437,14 +440,17 @@ impl Remains {
                 }
             }
         }
-        let code: Vec<Range<u64>> = self.outposts().chain([self.header.code()]).collect();
+        let outposts = self.outposts(maps).map(OutpostPage::range);
+        let code: Vec<Range<u64>> = outposts.chain([self.header.code()]).collect();
         may_continue(stopped, maps, &code)
     }
 
-    /// The pages of code elsewhere.
-    fn outposts(&self) -> impl Iterator<Item = Range<u64>> {
+    /// The pages of code elsewhere, but for those that were unmapped with a library.
+    fn outposts(&self, maps: &[Mapping]) -> impl Iterator<Item = OutpostPage> {
         self.entries.iter().filter_map(|entry| match entry {
-            Entry::Outpost(address) => Some(*address..address + PAGE),
+            Entry::Outpost(page) => {
+                Some(*page).filter(|page| !page.is_in_hole || is_in_hole(maps, page.address))
+            }
             _ => None,
         })
     }
@@ -463,9 +469,14 @@ impl Remains {
         let has_all = self.data.is_some() || is_one(&(self.header.base + PAGE..whole.end));
         let start = if has_all { whole.start } else { whole.end - PAGE };
         let mut calls = RemoteCalls::new(stopped, own_filters)?;
-        for range in
-            self.tables.clone().into_iter().chain(self.outposts()).chain(std::iter::once(start..whole.end))
-        {
+        let (in_holes, outposts): (Vec<OutpostPage>, Vec<OutpostPage>) =
+            self.outposts(maps).partition(|page| page.is_in_hole);
+        for page in in_holes {
+            // The hole is what it was: nothing else is mapped there as long as the library is.
+            calls.map_over(page.address, libc::PROT_NONE as u64)?;
+        }
+        let others = outposts.into_iter().map(OutpostPage::range).chain(std::iter::once(start..whole.end));
+        for range in self.tables.clone().into_iter().chain(others) {
             calls.unmap(&range)?;
         }
         calls.finish()

@@ -74,6 +74,71 @@ pub(super) fn all_gaps(maps: &[Mapping], size: u64, near: &Range<u64>) -> Vec<u6
     found
 }
 
+/// A page of code elsewhere.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct OutpostPage {
+    /// Its address.
+    pub address: u64,
+    /// Whether it is in a hole of a library, which may be unmapped with it.
+    pub is_in_hole: bool,
+}
+
+impl OutpostPage {
+    /// Its addresses.
+    pub fn range(self) -> Range<u64> {
+        self.address..self.address + PAGE
+    }
+}
+
+/// Pages of libraries that nothing uses, within reach of a jump from all of `near`, nearest first.
+///
+/// The loader maps a library as a whole, and takes the access away from what is between its segments: 2 MiB in those of NVIDIA. There is room in
+/// them where a process has gigabytes of libraries, one behind the other.
+pub(super) fn holes(maps: &[Mapping], near: &Range<u64>) -> Vec<u64> {
+    let mut found: Vec<u64> = (0..maps.len()).filter_map(|at| hole(maps, at)).collect();
+    found.retain(|page| is_near(&(*page..page + PAGE), near));
+    found.sort_by_key(|start| start.abs_diff(near.start));
+    found
+}
+
+/// The first unused page of a hole, by the place of its rest in the list. Pages of sessions before may be in front of that.
+fn hole(maps: &[Mapping], at: usize) -> Option<u64> {
+    let rest = Some(&maps[at]).filter(|map| is_of_hole(map) && map.end - map.start >= 2 * PAGE)?;
+    let mut unused = rest.start;
+    let mut start = rest.start;
+    for before in maps[..at].iter().rev() {
+        let follows = before.end == start;
+        match before.inode {
+            0 if follows && before.is_guard() && unused == start => unused = before.start,
+            0 if follows && (before.is_guard() || before.is_private_code()) => {}
+            inode => {
+                return (follows && inode == rest.inode && before.device == rest.device).then_some(unused);
+            }
+        }
+        start = before.start;
+    }
+    None
+}
+
+/// Whether a page is code of ours in a hole of a library ([`holes`]), which is still mapped.
+pub fn is_in_hole(maps: &[Mapping], page: u64) -> bool {
+    let Some(at) = maps.iter().position(|map| map.range().contains(&page)) else { return false };
+    let is_ours = |map: &Mapping| map.inode == 0 && (map.is_private_code() || map.is_guard());
+    let mut end = maps[at].end;
+    let mut behind = maps[at + 1..].iter().take_while(|map| {
+        let follows = map.start == end;
+        end = map.end;
+        follows
+    });
+    let is_code = maps[at].is_private_code() && maps[at].inode == 0;
+    is_code && behind.find(|map| !is_ours(map)).is_some_and(is_of_hole)
+}
+
+/// Whether a mapping may be between the segments of a library.
+fn is_of_hole(map: &Mapping) -> bool {
+    map.is_guard() && map.inode != 0 && !map.shared
+}
+
 /// Whether jumps reach from all of one range to all of the other one, and back.
 pub fn is_near(one: &Range<u64>, other: &Range<u64>) -> bool {
     other.end.saturating_sub(one.start) < REACH && one.end.saturating_sub(other.start) < REACH
@@ -119,6 +184,38 @@ no mapping
             [0x7f00_0fef_0000, 0x7f00_1011_0000, 0x7f00_002f_0000, 0x7eff_ffef_0000],
             "directly before the library, behind it, between and before the others"
         );
+    }
+
+    #[test]
+    fn a_hole_is_between_the_segments_of_a_library() {
+        let text = "\
+7f0000000000-7f00000a6000 r-xp 00000000 08:01 13 /lib/libcudart.so
+7f00000a6000-7f00002a6000 ---p 000a6000 08:01 13 /lib/libcudart.so
+7f00002a6000-7f00002ab000 r--p 000a6000 08:01 13 /lib/libcudart.so
+7f0000400000-7f0000401000 ---p 00000000 08:01 14 /tmp/data
+7f0000500000-7f0000501000 ---p 00000000 00:00 0 
+7f0001000000-7f0001001000 r-xp 00000000 08:01 15 /lib/b.so
+7f0001001000-7f0001002000 ---p 00001000 08:01 15 /lib/b.so
+";
+        let near = 0x7f00_0000_1000..0x7f00_0000_1001;
+        assert_eq!(holes(&parse(text), &near), [0x7f00_000a_6000], "not the data, and not the one of a page");
+        assert!(holes(&parse(text), &(0x7e00_0000_0000..0x7e00_0000_1000)).is_empty(), "far away");
+        let taken = text.replace(
+            "7f00000a6000-7f00002a6000 ---p 000a6000 08:01 13",
+            "7f00000a6000-7f00000a7000 r-xp 00000000 00:00 0\n7f00000a7000-7f00002a6000 ---p 000a7000 08:01 13",
+        );
+        let taken = parse(&taken);
+        assert!(is_in_hole(&taken, 0x7f00_000a_6000) && !is_in_hole(&taken, 0x7f00_0000_0000));
+        assert_eq!(holes(&taken, &near), [0x7f00_000a_7000], "the next page");
+        let left = text.replace(
+            "7f00000a6000-7f00002a6000 ---p 000a6000 08:01 13",
+            "7f00000a6000-7f00000a7000 ---p 00000000 00:00 0\n7f00000a7000-7f00002a6000 ---p 000a7000 08:01 13",
+        );
+        assert_eq!(holes(&parse(&left), &near), [0x7f00_000a_6000], "a session before has left it");
+        let gone = parse(
+            "7f00000a6000-7f00000a7000 r-xp 00000000 00:00 0\n7f0000400000-7f0000401000 ---p 00000000 08:01 14 /x\n",
+        );
+        assert!(!is_in_hole(&gone, 0x7f00_000a_6000), "the library was unmapped, and other code is there");
     }
 
     #[test]

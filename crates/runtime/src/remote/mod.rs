@@ -31,7 +31,7 @@ pub use error::RemoteError;
 pub(crate) use journal::is_shared_data;
 pub use journal::{ENTRY as JOURNAL_ENTRY, Entry, Jump, Remains};
 pub use load_request::Library;
-pub use memory_map::is_near;
+pub use memory_map::{OutpostPage, is_in_hole, is_near};
 pub use patches::{Patch, PatchOutcome, Patches, SkipReason};
 pub(crate) use ptrace::has_shadow_stacks;
 pub use region::{Region, RegionSize, SharedFile};

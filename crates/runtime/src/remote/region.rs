@@ -24,7 +24,7 @@ use rustix::fs::SealFlags;
 
 use super::error::RemoteError;
 use super::journal::{Entry, Header};
-use super::memory_map::{all_gaps, gaps};
+use super::memory_map::{OutpostPage, all_gaps, gaps, holes};
 use super::stopped::StoppedProcess;
 use super::system_calls::RemoteCalls;
 use crate::kernel::sys::MemoryMapping;
@@ -113,7 +113,7 @@ impl Region {
         Region::with(stopped, near, size, own_filters, Some(data), tables)
     }
 
-    /// Maps a page of code near another one, for jumps that lead further away; returns its address.
+    /// Maps a page of code near another one, for jumps that lead further away.
     ///
     /// # Errors
     /// As for [`Region::create`]
@@ -121,15 +121,22 @@ impl Region {
         stopped: &StoppedProcess<'_>,
         near: Range<u64>,
         own_filters: u32,
-    ) -> Result<u64, RemoteError> {
+    ) -> Result<OutpostPage, RemoteError> {
         let size = RegionSize { data: 0, code: PAGE, own: 0 };
-        let places = gaps(&stopped.maps()?, size.whole(), &near);
+        let maps = stopped.maps()?;
+        let (places, holes) = (gaps(&maps, size.whole(), &near), holes(&maps, &near));
+        let Some(hole) = holes.first().copied().filter(|_| places.is_empty()) else {
+            let mut calls = RemoteCalls::new(stopped, own_filters)?;
+            let setup = &mut Setup { stopped, calls: &mut calls, size };
+            let map = |setup: &mut Setup<'_, '_>, place| setup.map(place..place + PAGE).map(|()| place);
+            let address = setup.first_free(&places, map)?;
+            calls.finish()?;
+            return Ok(OutpostPage { address, is_in_hole: false });
+        };
         let mut calls = RemoteCalls::new(stopped, own_filters)?;
-        let setup = &mut Setup { stopped, calls: &mut calls, size };
-        let base =
-            setup.first_free(&places, |setup, place| setup.map(place..place + PAGE).map(|()| place))?;
+        calls.map_over(hole, READ | EXEC)?;
         calls.finish()?;
-        Ok(base)
+        Ok(OutpostPage { address: hole, is_in_hole: true })
     }
 
     fn with(
