@@ -1,6 +1,6 @@
 //! Bundled scripts: `cudatrace NAME` runs `scripts/NAME.ct`.
 
-use lang::expand::options;
+use lang::expand::options::{self, ScriptOption};
 use lang::{Diagnostics, Source};
 
 /// An embedded script.
@@ -88,15 +88,17 @@ pub fn find(name: &str) -> Option<&'static BundledScript> {
 
 /// Whether an embedded script has an option of this name.
 pub fn has_option(name: &str) -> bool {
-    let options = |script: &BundledScript| {
-        let source = Source::new(script.name, script.text);
-        let ast = lang::parse(&source, &[], &mut Diagnostics::default());
-        ast.map_or(Vec::new(), |ast| options::known(&ast))
-    };
-    SCRIPTS.iter().flat_map(options).any(|option| option.name == name)
+    SCRIPTS.iter().flat_map(BundledScript::options).any(|option| option.name == name)
 }
 
 impl BundledScript {
+    /// Its options.
+    pub fn options(&self) -> Vec<ScriptOption> {
+        let source = Source::new(self.name, self.text);
+        let ast = lang::parse(&source, &[], &mut Diagnostics::default());
+        ast.map_or(Vec::new(), |ast| options::known(&ast))
+    }
+
     /// The question that the script answers.
     pub fn summary(&self) -> &'static str {
         summary(self.text)

@@ -163,7 +163,8 @@ fn is_called(arg: &Arg, word: &str) -> bool {
     arg.get_long().is_some_and(|name| Some(name) == long) || short.is_some() && arg.get_short() == short
 }
 
-fn beginning(word: &str, all: impl IntoIterator<Item = String>) -> Vec<String> {
+/// The candidates that begin with a word.
+pub fn beginning(word: &str, all: impl IntoIterator<Item = String>) -> Vec<String> {
     all.into_iter().filter(|candidate| candidate.starts_with(word)).collect()
 }
 

@@ -1,5 +1,7 @@
 //! `cudatrace man`: the manual page, from the definitions of the command line, and the pages of the embedded scripts, from their headers.
 
+use super::completion;
+use super::script_help::{description, notation};
 use crate::Failure;
 use crate::arguments::definition;
 use crate::bundled::{self, BundledScript, SCRIPTS};
@@ -8,18 +10,14 @@ use anyhow::{Context, Result};
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 use lang::diagnostics::suggest::similar;
-use lang::expand::options;
-use lang::{Diagnostics, Source};
+use lang::diagnostics::wording::did_you_mean;
 use std::io::Write;
 
 /// `cudatrace man`
 pub const SUBCOMMAND: Subcommand = Subcommand {
     examples: "For example: cudatrace man lines | man -l -",
     most_words: 1,
-    complete: |word| {
-        let names = SCRIPTS.iter().map(|script| script.name);
-        names.filter(|name| name.starts_with(word)).map(str::to_owned).collect()
-    },
+    complete: |word| completion::beginning(word, SCRIPTS.iter().map(|script| script.name.to_owned())),
     ..Subcommand::new(
         "man",
         "Prints the manual page, or that of a script",
@@ -60,9 +58,7 @@ fn page(subcommands: Subcommands) -> Result<String> {
 /// The page `cudatrace-NAME(1)`.
 fn script_page(script: &BundledScript) -> Result<String> {
     let (name, question) = (script.name, script.summary());
-    let source = Source::new(name, script.text);
-    let ast = lang::parse(&source, &[], &mut Diagnostics::default()).context("the script cannot be read")?;
-    let options = options::known(&ast);
+    let options = script.options();
     let (examples, notes) = bundled::header(script.text);
     let version = concat!("cudatrace ", env!("CARGO_PKG_VERSION"));
     let title = format!("cudatrace-{name}");
@@ -71,11 +67,7 @@ fn script_page(script: &BundledScript) -> Result<String> {
     page.control("SH", ["NAME"]);
     page.text([roman(format!("{title} - {question}"))]);
     page.control("SH", ["SYNOPSIS"]);
-    let forms: String = options.iter().map(|option| format!(" [{}]", option.form())).collect();
-    page.text([
-        bold(format!("cudatrace {name}")),
-        roman(format!("{forms} [cudatrace's options] [-- COMMAND]")),
-    ]);
+    page.text([bold(format!("cudatrace {name}")), roman(notation(&options))]);
     if !notes.is_empty() {
         page.control("SH", ["DESCRIPTION"]);
         page.text([roman(notes.join(" "))]);
@@ -84,8 +76,7 @@ fn script_page(script: &BundledScript) -> Result<String> {
         page.control("SH", ["OPTIONS"]);
     }
     for option in &options {
-        let default = option.default_text().map_or(String::new(), |default| format!(" [default: {default}]"));
-        define(&mut page, &option.form(), &format!("{}{default}", option.help.as_deref().unwrap_or("")));
+        define(&mut page, &option.form(), &description(option));
     }
     page.control("SH", ["EXAMPLES"]);
     page.control("nf", []);
@@ -100,11 +91,9 @@ fn script_page(script: &BundledScript) -> Result<String> {
 
 /// The error for a name that no script has.
 fn unknown(name: &str) -> String {
-    let names: Vec<&str> = SCRIPTS.iter().map(|script| script.name).collect();
-    match similar(name, names).first() {
-        Some(near) => format!("no script `{name}`: did you mean `{near}`?"),
-        None => format!("no script `{name}`; `cudatrace scripts` lists them"),
-    }
+    let near = similar(name, SCRIPTS.iter().map(|script| script.name));
+    let near = did_you_mean(near.get(..1).unwrap_or_default()).pop();
+    format!("no script `{name}`: {}", near.as_deref().unwrap_or("`cudatrace scripts` lists them"))
 }
 
 /// A term and its description.

@@ -54,6 +54,18 @@ fn of_script(script: &Script, word: &str, messages: &Messages) -> Result<String>
     Ok(text)
 }
 
+/// Notation of the command line after the name of a script.
+pub fn notation(options: &[ScriptOption]) -> String {
+    let forms: String = options.iter().map(|option| format!(" [{}]", option.form())).collect();
+    format!("{forms} [cudatrace's options] [-- COMMAND]")
+}
+
+/// The help on an option, with its default.
+pub fn description(option: &ScriptOption) -> String {
+    let default = option.default_text().map_or(String::new(), |default| format!(" [default: {default}]"));
+    format!("{}{default}", option.help.as_deref().unwrap_or(""))
+}
+
 /// Width of the text; longer lines are hard to read.
 fn width() -> usize {
     terminal::columns().min(100)
@@ -62,16 +74,14 @@ fn width() -> usize {
 fn options(script: &str, summary: &str, options: &[ScriptOption]) -> String {
     let summary = terminal::wrap(summary, width(), 0);
     let mut out = if summary.is_empty() { String::new() } else { format!("{summary}\n\n") };
-    let forms: Vec<String> = options.iter().map(|option| format!(" [{}]", option.form())).collect();
-    out += &format!("Usage: cudatrace {script}{} [cudatrace's options] [-- COMMAND]\n", forms.concat());
+    out += &format!("Usage: cudatrace {script}{}\n", notation(options));
     if options.is_empty() {
         return out + "\nThe script has no options of its own.\n";
     }
     out += "\nOptions of the script:\n";
     let width = options.iter().map(|option| option.form().len()).max().unwrap_or(0);
     for option in options {
-        let default = option.default_text().map_or(String::new(), |default| format!(" [default: {default}]"));
-        let line = format!("  {:<width$}  {}{default}", option.form(), option.help.as_deref().unwrap_or(""));
+        let line = format!("  {:<width$}  {}", option.form(), description(option));
         out += line.trim_end();
         out.push('\n');
     }

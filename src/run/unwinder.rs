@@ -68,10 +68,10 @@ struct Inner {
     /// Keys of files at which programs were held.
     keys: HashMap<FileState, FileKey>,
     processes: HashMap<u32, ProcessAreas>,
-    finished: Receiver<BackgroundTable>,
+    finished: Receiver<ReadTable>,
     /// Number of tables that are read in the background.
     unfinished: usize,
-    finish: Sender<BackgroundTable>,
+    finish: Sender<ReadTable>,
     /// At the start, the small tables that are read when all of them are known.
     collected: Option<Vec<UnreadTable>>,
     rows: usize,
@@ -131,10 +131,9 @@ impl Area {
     }
 }
 
-/// A table that was read in the background.
-struct BackgroundTable {
+/// A table that was read.
+struct ReadTable {
     table: u32,
-    is_large: bool,
     shown: String,
     rows: usize,
     chunks: Option<Vec<Vec<u64>>>,
@@ -189,8 +188,7 @@ impl<'a> Unwinder<'a> {
         pids.iter().for_each(|&pid| self.read_mappings(pid));
         let small = self.inner.borrow_mut().collected.take().unwrap_or_default();
         self.inner.borrow_mut().fill(&read_all(small), self.messages);
-        let large = self.inner.borrow_mut().finished(start + patience);
-        self.inner.borrow_mut().fill(&large, self.messages);
+        self.inner.borrow_mut().fill_finished(start + patience, self.messages);
         if !pids.is_empty() {
             self.print_size(start.elapsed());
         }
@@ -417,20 +415,22 @@ impl Inner {
         std::thread::spawn(move || drop(finish.send(unread.read())));
     }
 
-    /// The tables that were read in the background, up to a time.
-    fn finished(&mut self, until: Instant) -> Vec<BackgroundTable> {
+    /// Puts the tables into the maps that were read in the background, up to a time.
+    fn fill_finished(&mut self, until: Instant, messages: &Messages) {
         let mut finished = vec![];
         while self.unfinished > 0 {
             let left = until.saturating_duration_since(Instant::now());
             let Ok(table) = self.finished.recv_timeout(left) else { break };
             self.unfinished -= 1;
+            let ReadTable { shown, rows, took, .. } = &table;
+            messages.detail(|| format!("{shown}: unwind table of {rows} rows after {took:?}"));
             finished.push(table);
         }
-        finished
+        self.fill(&finished, messages);
     }
 
     /// Puts tables into the maps. Of many at once: the kernel waits after each time.
-    fn fill(&mut self, read: &[BackgroundTable], messages: &Messages) {
+    fn fill(&mut self, read: &[ReadTable], messages: &Messages) {
         let no_table = |shown: &str, why: &dyn std::fmt::Display| {
             messages.warning(&format!("{shown}: no unwind table: {why}"));
         };
@@ -441,15 +441,11 @@ impl Inner {
                 None => no_table(&table.shown, &"more rows than a table can have"),
             }
         }
-        let (tables, filled): (Vec<&BackgroundTable>, Vec<_>) = fitting.into_iter().unzip();
+        let (tables, filled): (Vec<&ReadTable>, Vec<_>) = fitting.into_iter().unzip();
         for (table, result) in tables.into_iter().zip(self.maps.fill(&filled)) {
-            let BackgroundTable { is_large, shown, rows, took, .. } = table;
             match result {
-                Ok(bytes) => (self.bytes, self.rows) = (self.bytes + bytes, self.rows + rows),
-                Err(error) => no_table(shown, &error),
-            }
-            if *is_large {
-                messages.detail(|| format!("{shown}: unwind table of {rows} rows after {took:?}"));
+                Ok(bytes) => (self.bytes, self.rows) = (self.bytes + bytes, self.rows + table.rows),
+                Err(error) => no_table(&table.shown, &error),
             }
         }
     }
@@ -473,13 +469,12 @@ struct UnreadTable {
 }
 
 impl UnreadTable {
-    fn read(&self) -> BackgroundTable {
+    fn read(&self) -> ReadTable {
         let start = Instant::now();
         let UnreadTable { table, source, shown } = self;
         let rows = source.rows();
-        BackgroundTable {
+        ReadTable {
             table: *table,
-            is_large: source.len() > LARGE,
             shown: shown.clone(),
             rows: rows.len(),
             chunks: wire::unwind::chunks(&rows),
@@ -489,7 +484,7 @@ impl UnreadTable {
 }
 
 /// Reads tables on all processors.
-fn read_all(mut unread: Vec<UnreadTable>) -> Vec<BackgroundTable> {
+fn read_all(mut unread: Vec<UnreadTable>) -> Vec<ReadTable> {
     unread.sort_by_key(|table| std::cmp::Reverse(table.source.len()));
     let next = AtomicUsize::new(0);
     let read_some = || {
@@ -539,8 +534,7 @@ impl Unwinder<'_> {
 
     /// Adds the tables that were read in the background.
     pub fn fill_finished(&self) {
-        let finished = self.inner.borrow_mut().finished(Instant::now());
-        self.inner.borrow_mut().fill(&finished, self.messages);
+        self.inner.borrow_mut().fill_finished(Instant::now(), self.messages);
     }
 }
 

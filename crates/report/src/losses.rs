@@ -54,6 +54,8 @@ fn finding(manifest: &Manifest, loss: &Loss) -> Finding {
     }
 }
 
+const STILL_RUNNING: &str = "still running when tracing stopped, or never returned";
+
 /// One line for calls of several probes that were still running.
 pub fn still_running(findings: &[Finding]) -> String {
     const SHOWN: usize = 3;
@@ -68,10 +70,7 @@ pub fn still_running(findings: &[Finding]) -> String {
     }
     let last = probes.pop().unwrap_or_default();
     let calls: u64 = findings.iter().map(|finding| finding.count).sum();
-    format!(
-        "{calls} calls of {} and {last} were still running when tracing stopped, or never returned",
-        probes.join(", ")
-    )
+    format!("{calls} calls of {} and {last} were {STILL_RUNNING}", probes.join(", "))
 }
 
 fn failed_helper(kind: &CounterKind) -> Option<(&'static str, i32)> {
@@ -171,7 +170,7 @@ fn words(manifest: &Manifest, loss: &Loss) -> String {
         CounterKind::Entered(id) => {
             let program = program(*id);
             let (calls, were) = (calls(), if count == 1 { "was" } else { "were" });
-            format!("{calls} of `{program}` {were} still running when tracing stopped, or never returned")
+            format!("{calls} of `{program}` {were} {STILL_RUNNING}")
         }
         CounterKind::Returned(id) => format!("{} of `{}` returned", calls(), program(*id)),
         CounterKind::NoEntry(id) => {

@@ -120,15 +120,8 @@ fn take_in(buffer: *const u8, used: usize) -> Option<usize> {
 
 /// When CUPTI asked for the first of the buffers that it has, or that were not read yet; now if there is none. In nanoseconds of CLOCK_MONOTONIC.
 pub(crate) fn first_asked() -> u64 {
-    let mut first = sys::now(CLOCK_MONOTONIC);
-    for (at, word) in FREE.iter().enumerate() {
-        let mut taken = !word.load(Acquire);
-        while taken != 0 {
-            first = first.min(ASKED[at * 64 + taken.trailing_zeros() as usize].load(Acquire));
-            taken &= taken - 1;
-        }
-    }
-    first
+    let now = sys::now(CLOCK_MONOTONIC);
+    asked(|word| !FREE[word].load(Acquire)).fold(now, u64::min)
 }
 
 /// The buffers of a word that CUPTI has, as bits.
@@ -143,12 +136,19 @@ pub(crate) fn are_returned() -> bool {
 
 /// Number of buffers that CUPTI asked for until a time, in nanoseconds of CLOCK_MONOTONIC, and has not returned.
 pub(crate) fn asked_until(time: u64) -> u64 {
-    let of_word = |word: usize| {
-        let held = held(word);
-        let is_old = |bit: &usize| held >> bit & 1 == 1 && ASKED[word * 64 + bit].load(Acquire) <= time;
-        (0..64).filter(is_old).count() as u64
-    };
-    (0..WORDS).map(of_word).sum()
+    asked(held).filter(|asked| *asked <= time).count() as u64
+}
+
+/// When CUPTI asked for the buffers whose bits a function gives, by words.
+fn asked(bits: impl Fn(usize) -> u64) -> impl Iterator<Item = u64> {
+    (0..WORDS).flat_map(move |word| {
+        let mut left = bits(word);
+        core::iter::from_fn(move || {
+            let bit = (left != 0).then(|| left.trailing_zeros() as usize)?;
+            left &= left - 1;
+            Some(ASKED[word * 64 + bit].load(Acquire))
+        })
+    })
 }
 
 /// A buffer that CUPTI has returned. It is free again when this is dropped.

@@ -81,10 +81,20 @@ struct End {
 }
 
 impl End {
+    /// Whether graphs are waited for.
+    fn waits_for_graphs(&self) -> bool {
+        self.cut != u64::MAX
+    }
+
     /// Whether the record is passed on after all.
     fn takes(&self, record: &Record) -> bool {
         let launch = if record.launch == 0 { record.start } else { record.launch };
         launch <= self.cut
+    }
+
+    /// Whether the times in a record may be those of another launch of its graph.
+    fn doubts(&self, record: &Record) -> bool {
+        record.node != 0 && self.is_disabled && self.waits_for_graphs()
     }
 }
 
@@ -444,43 +454,36 @@ impl Collection {
             counts::end();
         }
         let now = sys::now(sys::CLOCK_MONOTONIC);
-        self.end = Some(match graphs::were_used() && !presence::exits() {
+        let end = match graphs::were_used() && !presence::exits() {
             true => End { cut: now, until: now + LAST_GRAPHS, is_disabled: false },
             false => End { cut: u64::MAX, until: now, is_disabled: false },
-        });
-        if self.waits_for_graphs() {
+        };
+        if end.waits_for_graphs() {
             launches::pass_on_no_more();
         }
-    }
-
-    /// Whether the end has begun and waits for graphs.
-    fn waits_for_graphs(&self) -> bool {
-        self.end.as_ref().is_some_and(|end| end.cut != u64::MAX)
+        self.end = Some(end);
     }
 
     /// Goes on with the end, if it has begun. True if nothing more is waited for.
     fn has_ended(&mut self, cupti: Cupti) -> bool {
-        let Some(End { cut, until, is_disabled }) = self.end else { return false };
-        let is_late = presence::exits() || sys::now(sys::CLOCK_MONOTONIC) >= until;
-        if is_disabled {
+        let Some(end) = &mut self.end else { return false };
+        let is_late = presence::exits() || sys::now(sys::CLOCK_MONOTONIC) >= end.until;
+        if end.is_disabled {
             if is_late && !presence::exits() {
                 // At least one record in each.
-                self.report.without_time += buffers::asked_until(cut);
+                self.report.without_time += buffers::asked_until(end.cut);
             }
             return is_late || buffers::are_returned();
         }
-        if !is_late && buffers::first_asked() <= cut {
+        if !is_late && buffers::first_asked() <= end.cut {
             return false;
         }
+        end.until += LATER_GRAPHS;
+        end.is_disabled = true;
+        let is_over = !end.waits_for_graphs() || presence::exits();
         let _no_forks = NoForks::begin();
         self.disable(cupti);
-        self.end = Some(End { cut, until: until + LATER_GRAPHS, is_disabled: true });
-        !self.waits_for_graphs() || presence::exits()
-    }
-
-    /// Whether the times in a record may be those of another launch of its graph.
-    fn is_changed(&self, record: &Record) -> bool {
-        record.node != 0 && self.waits_for_graphs() && self.end.as_ref().is_some_and(|end| end.is_disabled)
+        is_over
     }
 
     /// Reads all buffers that CUPTI has returned.
@@ -495,9 +498,10 @@ impl Collection {
                         self.report.without_time += 1;
                     }
                     Some((_, record)) if record.start < self.begun => {}
-                    Some((_, record)) if self.is_changed(&record) => {
-                        let was_before = self.end.as_ref().is_some_and(|end| record.start <= end.cut);
-                        self.report.without_time += u64::from(was_before);
+                    Some((_, record))
+                        if let Some(end) = self.end.as_ref().filter(|end| end.doubts(&record)) =>
+                    {
+                        self.report.without_time += u64::from(record.start <= end.cut);
                     }
                     Some((kind, mut record)) => {
                         if self.noted.is_some() {

@@ -3,6 +3,7 @@
 use crate::catalog::debug_info::Absent;
 use crate::catalog::{Catalog, File, Function, TargetError};
 use crate::diagnostics::suggest::similar;
+use crate::diagnostics::wording::did_you_mean;
 use crate::resolve::declaration::FunctionDeclaration;
 use crate::resolve::pattern::FunctionPattern;
 use crate::syntax::ast::SpecPart;
@@ -45,8 +46,7 @@ pub fn find(catalog: &dyn Catalog, target: &str, function: &str) -> Result<Vec<M
         let paths: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
         let all: Vec<&Function> = files.iter().flat_map(|file| catalog.functions(file.id)).collect();
         let names = all.iter().flat_map(|function| function.names.iter().map(String::as_str));
-        let near = if is_pattern(function) { vec![] } else { similar(function, names) };
-        let near = near.first().map_or_else(String::new, |near| format!(": did you mean `{near}`?"));
+        let near = if is_pattern(function) { String::new() } else { near(function, names) };
         return Err(format!("no function matches `{function}` in {}{near}", paths.join(", ")));
     }
     Ok(found)
@@ -86,9 +86,7 @@ pub fn files(catalog: &dyn Catalog, target: &str) -> Result<Vec<File>, String> {
     catalog.files(target).map_err(|error| match error {
         TargetError::Unusable(reason) => format!("`{target}`: {reason}"),
         TargetError::NotYet { looked_in } => {
-            let known = catalog.known_targets();
-            let near = similar(target, known.iter().map(String::as_str));
-            let near = near.first().map_or_else(String::new, |near| format!(": did you mean `{near}`?"));
+            let near = near(target, catalog.known_targets().iter().map(String::as_str));
             format!(
                 "no library `{target}` is installed{near}; `-p PID` finds what a process has loaded, `--lib {target}=PATH` names a \
                  file; looked in {}",
@@ -96,6 +94,13 @@ pub fn files(catalog: &dyn Catalog, target: &str) -> Result<Vec<File>, String> {
             )
         }
     })
+}
+
+/// The end of a message on a name that is not there.
+fn near<'n>(name: &str, known: impl IntoIterator<Item = &'n str>) -> String {
+    did_you_mean(similar(name, known).get(..1).unwrap_or_default())
+        .pop()
+        .map_or_else(String::new, |near| format!(": {near}"))
 }
 
 /// Parses a part of an attach point: `cuInit`, `"cuMemAlloc"`, `/cu.*/`.

@@ -366,9 +366,7 @@ impl Remains {
         let shared = [Some(base + PAGE..base + data), self.tables.clone()];
         let mut calls = RemoteCalls::new(stopped, own_filters)?;
         for range in shared.into_iter().flatten() {
-            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
-            let arguments = [range.start, range.end - range.start, access, flags as u64, u64::MAX, 0];
-            calls.call("mmap", libc::SYS_mmap, arguments)?;
+            calls.map_over(&range, access)?;
         }
         calls.finish()
     }
@@ -469,14 +467,14 @@ impl Remains {
         let has_all = self.data.is_some() || is_one(&(self.header.base + PAGE..whole.end));
         let start = if has_all { whole.start } else { whole.end - PAGE };
         let mut calls = RemoteCalls::new(stopped, own_filters)?;
-        let (in_holes, outposts): (Vec<OutpostPage>, Vec<OutpostPage>) =
-            self.outposts(maps).partition(|page| page.is_in_hole);
-        for page in in_holes {
-            // The hole is what it was: nothing else is mapped there as long as the library is.
-            calls.map_over(page.address, libc::PROT_NONE as u64)?;
+        for page in self.outposts(maps) {
+            match page.is_in_hole {
+                // The hole is what it was: nothing else is mapped there as long as the library is.
+                true => calls.map_over(&page.range(), libc::PROT_NONE as u64)?,
+                false => calls.unmap(&page.range())?,
+            }
         }
-        let others = outposts.into_iter().map(OutpostPage::range).chain(std::iter::once(start..whole.end));
-        for range in self.tables.clone().into_iter().chain(others) {
+        for range in self.tables.clone().into_iter().chain(std::iter::once(start..whole.end)) {
             calls.unmap(&range)?;
         }
         calls.finish()

@@ -124,19 +124,23 @@ impl Region {
     ) -> Result<OutpostPage, RemoteError> {
         let size = RegionSize { data: 0, code: PAGE, own: 0 };
         let maps = stopped.maps()?;
-        let (places, holes) = (gaps(&maps, size.whole(), &near), holes(&maps, &near));
-        let Some(hole) = holes.first().copied().filter(|_| places.is_empty()) else {
-            let mut calls = RemoteCalls::new(stopped, own_filters)?;
-            let setup = &mut Setup { stopped, calls: &mut calls, size };
-            let map = |setup: &mut Setup<'_, '_>, place| setup.map(place..place + PAGE).map(|()| place);
-            let address = setup.first_free(&places, map)?;
-            calls.finish()?;
-            return Ok(OutpostPage { address, is_in_hole: false });
-        };
+        let places = gaps(&maps, size.whole(), &near);
+        let hole = if places.is_empty() { holes(&maps, &near).first().copied() } else { None };
         let mut calls = RemoteCalls::new(stopped, own_filters)?;
-        calls.map_over(hole, READ | EXEC)?;
+        let page = match hole {
+            Some(address) => {
+                let page = OutpostPage { address, is_in_hole: true };
+                calls.map_over(&page.range(), READ | EXEC)?;
+                page
+            }
+            None => {
+                let setup = &mut Setup { stopped, calls: &mut calls, size };
+                let map = |setup: &mut Setup<'_, '_>, place| setup.map(place..place + PAGE).map(|()| place);
+                OutpostPage { address: setup.first_free(&places, map)?, is_in_hole: false }
+            }
+        };
         calls.finish()?;
-        Ok(OutpostPage { address: hole, is_in_hole: true })
+        Ok(page)
     }
 
     fn with(

@@ -38,7 +38,6 @@ use crate::kernel::sys;
 
 /// Longest time for one call.
 const LIMIT: Duration = Duration::from_secs(2);
-const PAGE: u64 = 4096;
 /// Bytes below the stack pointer that a function may use.
 const RED_ZONE: u64 = 128;
 /// Smallest part of a stack that must be free, in bytes.
@@ -153,13 +152,13 @@ impl<'s> RemoteCalls<'s> {
         self.call("munmap", libc::SYS_munmap, arguments).map(drop)
     }
 
-    /// Puts a page of empty memory of the process's own in the place of what is there.
+    /// Puts empty memory of the process's own in the place of what is there.
     ///
     /// # Errors
     /// As for [`RemoteCalls::call`]
-    pub(super) fn map_over(&mut self, page: u64, access: u64) -> Result<(), RemoteError> {
+    pub(super) fn map_over(&mut self, range: &Range<u64>, access: u64) -> Result<(), RemoteError> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
-        let arguments = [page, PAGE, access, flags as u64, u64::MAX, 0];
+        let arguments = [range.start, range.end - range.start, access, flags as u64, u64::MAX, 0];
         self.call("mmap", libc::SYS_mmap, arguments).map(drop)
     }
 
