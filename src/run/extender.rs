@@ -31,6 +31,8 @@ pub struct Extender<'a> {
     probed_late: RefCell<HashSet<String>>,
     /// True if some mappings were missed, or may have been.
     may_miss_mappings: Cell<bool>,
+    /// True if the loss of reports was printed.
+    has_lost_reports: Cell<bool>,
     /// Number of overwritten files.
     pub overwritten: Cell<usize>,
     /// Processes that map CUDA's driver.
@@ -49,7 +51,8 @@ impl<'a> Extender<'a> {
         messages: &'a Messages,
     ) -> Extender<'a> {
         let unwinder = unwinder.map(OnceCell::from).unwrap_or_default();
-        let (mapped, probed_late, may_miss_mappings, overwritten, untraced) = Default::default();
+        let (mapped, probed_late, may_miss_mappings, has_lost_reports, overwritten, untraced) =
+            Default::default();
         Extender {
             scripts,
             machine,
@@ -59,6 +62,7 @@ impl<'a> Extender<'a> {
             mapped,
             probed_late,
             may_miss_mappings,
+            has_lost_reports,
             overwritten,
             new_drivers: NewDrivers::new(),
             untraced,
@@ -110,6 +114,17 @@ impl<'a> Extender<'a> {
     /// Records that mappings may be missed from now on.
     pub fn miss_mappings(&self) {
         self.may_miss_mappings.set(true);
+    }
+
+    /// The kernel has dropped reports of mappings and forks; the first time this is told.
+    pub fn lose_reports(&self) {
+        self.miss_mappings();
+        if !self.has_lost_reports.replace(true) {
+            self.messages.lost(
+                "too many programs and libraries were loaded at once: some may not be traced, and their ends not told; a new trace finds those \
+                 that run by then",
+            );
+        }
     }
 
     /// See [`Scripts::detach_overwritten`].

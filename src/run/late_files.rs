@@ -240,21 +240,12 @@ pub struct MappingReports<'a> {
     seen: HashSet<MappedInode>,
     /// Number of overwritten files at the last report: such files must be examined again.
     seen_before: usize,
-    /// True if the loss of reports was printed.
-    reported_loss: bool,
 }
 
 impl<'a> MappingReports<'a> {
     /// Creates the handler of reports from `watch`.
     pub fn new(watch: MappingWatch, extender: &'a Extender<'a>) -> MappingReports<'a> {
-        MappingReports {
-            watch,
-            extender,
-            is_held: false,
-            seen: HashSet::new(),
-            seen_before: 0,
-            reported_loss: false,
-        }
+        MappingReports { watch, extender, is_held: false, seen: HashSet::new(), seen_before: 0 }
     }
 
     /// Like [`MappingReports::new`], in addition to [`HeldMappings`] for the only traced program.
@@ -378,6 +369,9 @@ impl MappingReports<'_> {
             // A held program is asked about the first mapping of a file only.
             self.extender.new_drivers.maps(mapped.pid, &mapped.path, mapped.time_in_use());
         }
+        if self.watch.lost() > 0 && !self.is_held {
+            self.extender.lose_reports();
+        }
         mapped
     }
 }
@@ -390,12 +384,6 @@ impl Watch for MappingReports<'_> {
     fn ready(&mut self, session: &mut Session) -> Next {
         for mapped in self.read() {
             self.consider(&mapped, session);
-        }
-        if self.watch.lost() > 0 && !self.is_held && !std::mem::replace(&mut self.reported_loss, true) {
-            self.extender.miss_mappings();
-            self.extender.messages.lost(
-                "too many libraries were loaded at once: some may not be traced; a new trace finds those that are loaded by then",
-            );
         }
         Next::Continue
     }

@@ -105,6 +105,9 @@ impl<'a> MappingScans<'a> {
     fn read_reports(&mut self) -> Vec<MappingEvent> {
         let Some(reports) = &mut self.reports else { return vec![] };
         let mut mapped = reports.read();
+        if reports.lost() > 0 {
+            self.extender.lose_reports();
+        }
         let forks = reports.take_forks();
         self.tree.add(&forks);
         self.extender.new_drivers.add_forks(&forks);

@@ -135,15 +135,20 @@ pub(crate) fn has_shadow_stacks(pid: u32) -> bool {
     status.field("x86_Thread_features").is_some_and(|features| features.contains("shstk"))
 }
 
-/// Frees a seized thread that has ended. Any thread of this process may do this. Returns false if there is nothing to free.
+/// Frees a seized thread that has ended. Any thread of this process may do this. Returns false if it has not ended.
 pub(super) fn reap(tid: u32) -> bool {
+    // The kernel reports stops of a seized thread here, too. They stay: a signal that a thread has stopped for would be lost.
+    has_ended(tid, libc::WNOWAIT) && has_ended(tid, 0)
+}
+
+/// Whether a seized thread has ended, by waitid(2).
+fn has_ended(tid: u32, flags: libc::c_int) -> bool {
     // SAFETY: all zero is valid for a struct of numbers.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
-    let flags = libc::WEXITED | libc::WNOHANG | libc::__WALL;
+    let flags = flags | libc::WEXITED | libc::WNOHANG | libc::__WALL;
     // SAFETY: room for the struct.
     let result = unsafe { libc::waitid(libc::P_PID, tid, &raw mut info, flags) };
-    // SAFETY: the kernel has filled in this part, or it is zero.
-    result == 0 && unsafe { info.si_pid() } != 0
+    result == 0 && matches!(info.si_code, libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED)
 }
 
 /// Registers of a stopped thread.
@@ -203,4 +208,30 @@ pub(super) fn rseq_area(tid: u32) -> io::Result<Option<u64>> {
 pub(super) fn poke(tid: u32, address: u64, word: u64) -> io::Result<()> {
     // SAFETY: an address in the other process, which the kernel checks.
     unsafe { request(libc::PTRACE_POKEDATA as _, tid, address as usize, word as usize) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::Command;
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn a_thread_that_has_stopped_is_not_freed() {
+        let mut child = Command::new("sleep").arg("60").spawn().expect("sleep");
+        let pid = child.id();
+        seize(pid).expect("it is a child");
+        interrupt(pid).expect("it is traced");
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while stop(pid).is_err() {
+            assert!(Instant::now() < deadline);
+        }
+        assert!(!reap(pid), "it has stopped");
+        child.kill().expect("it runs");
+        while !reap(pid) {
+            assert!(Instant::now() < deadline);
+        }
+        assert!(child.wait().map_or(true, |status| status.signal() == Some(libc::SIGKILL)));
+    }
 }

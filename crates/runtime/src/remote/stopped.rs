@@ -90,12 +90,11 @@ impl Tracer {
     /// Resumes threads of a process. Its first thread is the last one: a debugger that attaches begins there, and must find that none of
     /// the others is traced any more.
     fn detach(&self, pid: u32, threads: &[u32]) {
-        // Afterwards the number may become that of a child of this process.
-        let detached: HashSet<&u32> = threads.iter().collect();
-        lock(&self.seized).retain(|tid| !detached.contains(tid));
-        let others = threads.iter().filter(|tid| **tid != pid);
-        // A thread that was killed cannot be detached.
-        others.chain(threads.iter().filter(|tid| **tid == pid)).for_each(|tid| drop(ptrace::detach(*tid)));
+        let (first, others): (Vec<u32>, Vec<u32>) = threads.iter().partition(|tid| **tid == pid);
+        // Threads that were killed cannot be detached: they stay here, to be freed when they have ended. The number of one that can,
+        // or that was freed, may become that of a child of this process.
+        lock(&self.seized).retain(|tid| !others.contains(tid) || ptrace::detach(*tid).is_err());
+        first.into_iter().for_each(|tid| drop(ptrace::detach(tid)));
     }
 }
 

@@ -19,8 +19,14 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Number of data pages per buffer; a power of two.
-const PAGES: usize = 16;
+/// Data pages of all buffers, unless each of them has the fewest or the most. A page has some 30 records; a program that starts causes a dozen,
+/// and the tracer may be busy for seconds.
+const ALL_PAGES: usize = 2048;
+const FEWEST_PAGES: usize = 16;
+const MOST_PAGES: usize = 256;
+
+/// Passes over the buffers before what has come meanwhile waits for the next read.
+const MOST_PASSES: usize = 32;
 
 const HEADER: usize = 8;
 /// Offsets in a `PERF_RECORD_MMAP2`.
@@ -117,8 +123,10 @@ impl MappingWatch {
 
     fn open(forks: bool) -> io::Result<MappingWatch> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-        let open = |cpu| Buffer::open(cpu, forks);
-        let buffers: Vec<Buffer> = sys::online_cpus()?.into_iter().map(open).collect::<io::Result<_>>()?;
+        let cpus = sys::online_cpus()?;
+        let pages = (ALL_PAGES / cpus.len().max(1)).clamp(FEWEST_PAGES, MOST_PAGES).next_power_of_two();
+        let open = |cpu| Buffer::open(cpu, forks, pages);
+        let buffers: Vec<Buffer> = cpus.into_iter().map(open).collect::<io::Result<_>>()?;
         for buffer in &buffers {
             epoll::add(&epoll, &buffer.event, EventData::new_u64(0), EventFlags::IN)?;
         }
@@ -135,10 +143,17 @@ impl MappingWatch {
         self.epoll.as_fd()
     }
 
-    /// Mappings since the last call, in the order of time.
+    /// Mappings since the last call, in the order of time. The forks of their processes come with them, or came before.
     pub fn read(&mut self) -> Vec<MappingEvent> {
         let mut records = Records::default();
-        self.buffers.iter_mut().for_each(|buffer| buffer.read(&mut records));
+        for _ in 0..MOST_PASSES {
+            let before = records.mapped.len();
+            self.buffers.iter_mut().for_each(|buffer| buffer.read(&mut records));
+            // The fork of a process that has mapped a file may be in a buffer that was read just before.
+            if records.mapped.len() == before {
+                break;
+            }
+        }
         let Records { mut mapped, mut forks, ends, lost } = records;
         // Each CPU has a buffer of its own.
         forks.sort_by_key(|fork| fork.time_ns);
@@ -176,7 +191,10 @@ struct Records {
 /// The records of one CPU.
 struct Buffer {
     event: OwnedFd,
+    /// A page of the kernel's, then the records.
     memory: MemoryMapping,
+    /// Size of the records' part, bytes; a power of two.
+    size: usize,
     spare: Vec<u8>,
 }
 
@@ -187,7 +205,7 @@ impl std::fmt::Debug for Buffer {
 }
 
 impl Buffer {
-    fn open(cpu: u32, forks: bool) -> io::Result<Buffer> {
+    fn open(cpu: u32, forks: bool, pages: usize) -> io::Result<Buffer> {
         let mut attr = bpf::perf_event_attr {
             type_: bpf::PERF_TYPE_SOFTWARE,
             config: bpf::PERF_COUNT_SW_DUMMY.into(),
@@ -204,8 +222,9 @@ impl Buffer {
         attr.set_watermark(1);
         attr.__bindgen_anon_2.wakeup_watermark = 1;
         let event = sys::perf_event_open(&mut attr, -1, cpu as i32)?;
-        let memory = MemoryMapping::shared(event.as_fd(), 0, (1 + PAGES) * rustix::param::page_size(), true)?;
-        Ok(Buffer { event, memory, spare: Vec::new() })
+        let page = rustix::param::page_size();
+        let memory = MemoryMapping::shared(event.as_fd(), 0, (1 + pages) * page, true)?;
+        Ok(Buffer { event, memory, size: pages * page, spare: Vec::new() })
     }
 
     /// Appends what is in the buffer.
@@ -242,7 +261,7 @@ impl Buffer {
 
     /// `len` bytes from a position, which may wrap around.
     fn copy(&mut self, at: u64, len: usize) -> &[u8] {
-        let size = PAGES * rustix::param::page_size();
+        let size = self.size;
         let start = at as usize & (size - 1);
         let first = len.min(size - start);
         // SAFETY: the data follows the first page and has `size` bytes; a record is never longer than that.
@@ -360,6 +379,36 @@ mod tests {
         let forks = watch.take_forks();
         let fork = forks.iter().find(|fork| fork.pid == pid).expect("it was forked");
         assert!(fork.parent == std::process::id() && fork.time_ns < libc.time_ns, "{fork:?}");
+    }
+
+    #[test]
+    fn a_process_is_known_by_its_fork_before_it_maps_a_file() {
+        if !crate::kernel::features::is_root() {
+            eprintln!("skipped: needs root");
+            return;
+        }
+        let mut watch = MappingWatch::with_forks().expect("perf");
+        let programs = std::env::temp_dir().join(format!("forks-{}", std::process::id()));
+        std::fs::copy("/bin/true", &programs).expect("a program");
+        let (mut forked, mut unknown, mut count) = (std::collections::BTreeSet::new(), vec![], 0);
+        std::thread::scope(|scope| {
+            let run = || (0..400).all(|_| std::process::Command::new(&programs).status().is_ok());
+            let runs = [scope.spawn(run), scope.spawn(run)];
+            loop {
+                let is_last = runs.iter().all(std::thread::ScopedJoinHandle::is_finished);
+                let mapped = watch.read();
+                forked.extend(watch.take_forks().iter().map(|fork| fork.pid));
+                let own: Vec<u32> =
+                    mapped.iter().filter(|mapped| mapped.path == programs).map(|mapped| mapped.pid).collect();
+                count += own.len();
+                unknown.extend(own.into_iter().filter(|pid| !forked.contains(pid)));
+                if is_last {
+                    break;
+                }
+            }
+        });
+        std::fs::remove_file(programs).expect("it is there");
+        assert!(count >= 800 && unknown.is_empty(), "{} of {count}: {unknown:?}", unknown.len());
     }
 
     #[test]
