@@ -19,7 +19,7 @@ use crate::subcommand::{Listing, Subcommand, Subcommands};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgMatches, Command, FromArgMatches};
 use definition::{WITHOUT_EFFECT, command, is_without_effect, with_subcommands};
-use lang::expand::options::{OptionValue, instead_of_limit};
+use lang::expand::options::{INSTEAD_OF_AOT, OptionValue, instead_of_limit};
 use std::ffi::OsString;
 use std::path::Path;
 
@@ -73,8 +73,7 @@ pub fn parse(
 fn common_options(matches: &ArgMatches) -> Result<Cli, clap::Error> {
     let mut cli = Cli::from_arg_matches(matches)?;
     cli.without_effect = WITHOUT_EFFECT.iter().filter_map(|option| option.note(matches)).collect();
-    let missing = missing_paths(&cli);
-    cli.without_effect.extend(missing);
+    cli.missing_files = missing_paths(&cli);
     cli.choose_program();
     if cli.debug.contains(&Stage::Verifier) {
         cli.without_effect.push(
@@ -139,7 +138,7 @@ fn take_params(cli: &mut Cli) {
 
 /// Options of other tools that do not exist here, with the alternative.
 const ABSENT: &[(&str, &str)] = &[
-    ("--aot", "`--emit FILE` writes the BPF object, which is not a program of its own"),
+    ("--aot", INSTEAD_OF_AOT),
     ("--trace", "a script says what is traced, and `cudatrace record` records all calls"),
 ];
 
@@ -150,8 +149,39 @@ fn plain(kind: ErrorKind, message: &str) -> clap::Error {
 
 /// An error of clap, in our words if they show what to write instead.
 fn with_alternative(error: clap::Error) -> clap::Error {
-    let other = help_on_values(&error).or_else(|| missing_value(&error)).or_else(|| instead(&error));
-    other.unwrap_or(error)
+    let ours = [help_on_values, missing_value, conflict, wrong_value, instead];
+    ours.into_iter().find_map(|ours| ours(&error)).unwrap_or(error)
+}
+
+/// The error for two options that exclude each other.
+fn conflict(error: &clap::Error) -> Option<clap::Error> {
+    let first = |text: &str| match text.split([' ', '=', '[']).next() {
+        Some("") | None => "-- COMMAND".to_owned(),
+        Some(option) => option.to_owned(),
+    };
+    let name = |kind| match error.get(kind)? {
+        ContextValue::String(option) => Some(first(option)),
+        ContextValue::Strings(options) => options.first().map(|option| first(option)),
+        _ => None,
+    };
+    let (given, other) = (name(ContextKind::InvalidArg)?, name(ContextKind::PriorArg)?);
+    let message = format!("`{given}` does not go with `{other}`: leave one of them out");
+    (error.kind() == ErrorKind::ArgumentConflict && given != other).then(|| plain(error.kind(), &message))
+}
+
+/// The error for a value that is none of an option's words.
+fn wrong_value(error: &clap::Error) -> Option<clap::Error> {
+    let (Some(ContextValue::String(option)), Some(ContextValue::String(value))) =
+        (error.get(ContextKind::InvalidArg), error.get(ContextKind::InvalidValue))
+    else {
+        return None;
+    };
+    let Some(ContextValue::Strings(words)) = error.get(ContextKind::ValidValue) else { return None };
+    let option = option.split([' ', '=', '[']).next()?;
+    let near = lang::diagnostics::suggest::similar(value, words.iter().map(String::as_str));
+    let near = near.first().map_or_else(String::new, |near| format!(": did you mean `{near}`?"));
+    let message = format!("`{value}` is no value of `{option}`{near}; it is one of {}", words.join(", "));
+    Some(plain(error.kind(), &message))
 }
 
 /// The error for an unknown option that has an alternative.
@@ -466,7 +496,8 @@ mod tests {
             "cudatrace -I /usr/include --include x.h --btf --debuginfo /d --dwarf-pid 3 --emit-llvm x \
              --traceable-functions f --usdt-file-activation --verify-llvm-ir -d verifier x.bt 7 --debuginfo /e",
         );
-        assert_eq!((cli.without_effect.len(), cli.words), (11, vec!["x.bt".into(), "7".into()]));
+        assert_eq!((cli.without_effect.len(), cli.words), (9, vec!["x.bt".into(), "7".into()]));
+        assert_eq!(cli.missing_files.len(), 2);
         assert_eq!(cli.debuginfo, ["/d", "/e"].map(std::path::PathBuf::from));
         assert!(cli.without_effect[0].starts_with("`-I` has no effect: headers are not read"));
         let cli = read(

@@ -51,7 +51,7 @@ pub struct Cli {
     /// Trace this process and its children; may be given several times
     ///
     /// The trace ends with the last of them, or with the command if there is one.
-    #[arg(short = 'p', long = "pid", value_name = "PID", value_parser = parse_pid)]
+    #[arg(short = 'p', long = "pid", value_name = "PID", value_parser = parse_pid, allow_negative_numbers = true)]
     pub pids: Vec<u32>,
 
     /// Trace only the processes of -p and the command, not their children
@@ -155,7 +155,7 @@ pub struct Cli {
     pub explain: Option<String>,
 
     /// Stop before loading, needs no rights; with fmt: only list unformatted files
-    #[arg(long, hide_short_help = true)]
+    #[arg(long, hide_short_help = true, conflicts_with = "interactive")]
     pub check: bool,
 
     /// Run only the `test:NAME` probes of the script, or those that match a pattern
@@ -169,7 +169,7 @@ pub struct Cli {
     pub bench: Option<String>,
 
     /// Attach, and stop before anything runs
-    #[arg(long, hide_short_help = true)]
+    #[arg(long, hide_short_help = true, conflicts_with = "interactive")]
     pub dry_run: bool,
 
     /// Write the BPF object to a file and stop; with several scripts one file each, x.NAME.o
@@ -228,9 +228,13 @@ pub struct Cli {
     #[arg(skip)]
     pub subcommands: Vec<&'static str>,
 
-    /// Notes on options of bpftrace without effect here, and on files of options that do not exist.
+    /// Notes on options of bpftrace without effect here.
     #[arg(skip)]
     pub without_effect: Vec<String>,
+
+    /// Warnings of files of options that do not exist.
+    #[arg(skip)]
+    pub missing_files: Vec<String>,
 
     /// Options of the script, separated from the command line by `arguments`.
     #[arg(skip)]

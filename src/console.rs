@@ -52,14 +52,27 @@ pub struct Messages {
     unpatched: RefCell<BTreeMap<(u32, &'static str), usize>>,
 }
 
-/// Setting of `CUDATRACE_COLOR`, or of bpftrace's variable: `always` or `never`.
+/// The variable that says when there are colors, or bpftrace's, and its value.
+fn color_variable() -> Option<(&'static str, String)> {
+    let names = ["CUDATRACE_COLOR", "BPFTRACE_COLOR"];
+    names.into_iter().find_map(|name| Some((name, std::env::var(name).ok()?)))
+}
+
+/// Setting of [`color_variable`]: `always` or `never`.
 fn color_setting() -> Option<bool> {
-    let set = |name| std::env::var(name).ok();
-    match set("CUDATRACE_COLOR").or_else(|| set("BPFTRACE_COLOR"))?.as_str() {
+    match color_variable()?.1.as_str() {
         "always" => Some(true),
         "never" => Some(false),
         _ => None,
     }
+}
+
+/// The warning of a value that [`color_variable`] does not take, if there is one.
+pub fn unknown_color() -> Option<String> {
+    let (name, value) = color_variable()?;
+    let takes = ["always", "never", "auto", ""];
+    (!takes.contains(&value.as_str()))
+        .then(|| format!("{name}={value} has no effect: expected always, never or auto"))
 }
 
 /// Shorter searches show no progress.

@@ -15,13 +15,21 @@ const ENDINGS: [&str; 2] = ["ct", "bt"];
 
 impl Files for Disk {
     fn import(&self, from: &str, path: &str) -> Result<Vec<ImportedScript>, String> {
-        let beside = Path::new(from).parent().unwrap_or(Path::new("")).join(path);
+        let beside = folder_of(from).join(path);
         if !beside.exists()
             && let Some(script) = bundled::find(path)
         {
             return Ok(vec![ImportedScript { name: format!("{path}.ct"), text: script.text.into() }]);
         }
-        let found = beside.canonicalize().map_err(|error| format!("{}: {error}", beside.display()))?;
+        let found = beside.canonicalize().map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => {
+                format!(
+                    "there is no such file or folder in `{}`, nor such a bundled script",
+                    folder_of(from).display()
+                )
+            }
+            _ => error.to_string(),
+        })?;
         let trust = Trust::of(from);
         trust.folders_of(&beside)?;
         if found.is_dir() {
@@ -32,6 +40,11 @@ impl Files for Disk {
             false => Ok(vec![script(&found, &trust)?]),
         }
     }
+}
+
+/// The folder from which a script imports others.
+fn folder_of(script: &str) -> &Path {
+    Path::new(script).parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// The scripts in a folder, sorted by name.

@@ -93,6 +93,8 @@ fn version() -> String {
 fn dispatch(invocation: &Invocation) -> Result<u8, Failure> {
     let Invocation { cli, messages, .. } = *invocation;
     cli.without_effect.iter().for_each(|note| messages.note(note));
+    cli.missing_files.iter().for_each(|file| messages.warning(file));
+    console::unknown_color().iter().for_each(|variable| messages.warning(variable));
     if cli.version {
         println!("cudatrace {}", version());
         return Ok(0);

@@ -461,6 +461,10 @@ fn unknown_option(cli: &Cli, known: &[options::ScriptOption], scripts: usize) ->
 
 /// An alternative for a word that the script does not accept.
 fn instead(script: &Script, word: &str, rest: &[String]) -> String {
+    const UNITS: [&str; 8] = ["s", "sec", "seconds", "ms", "m", "min", "minutes", "h"];
+    if UNITS.contains(&word) {
+        return "a time is written without a blank: `--interval=10s`, `500ms`, `2m`, `1h`".into();
+    }
     let scripts = bundled::SCRIPTS.iter().map(|script| script.name);
     match (habit(word), lang::diagnostics::suggest::similar(word, scripts).first()) {
         (Some(instead), _) => instead.to_owned(),

@@ -8,7 +8,7 @@ use crate::subcommand::{Listing, Subcommand};
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command};
-use lang::expand::options::OptionValue;
+use lang::expand::options::{OptionValue, instead_of_limit};
 
 /// Notation of a command to trace.
 const COMMAND: &str = "-- COMMAND";
@@ -27,12 +27,19 @@ pub fn of_subcommand(
     if let Some(wrong) = unknown.or_else(|| other.map(written)) {
         let longs =
             command.get_arguments().filter(|arg| accepted.contains(arg.get_id())).filter_map(Arg::get_long);
-        let near = lang::diagnostics::suggest::similar(wrong.trim_start_matches('-'), longs);
-        let way_out = near.first().map_or_else(String::new, |near| format!("did you mean `--{near}`? "));
+        let long = wrong.trim_start_matches('-');
+        let near = lang::diagnostics::suggest::similar(long, longs);
+        let way_out = match (instead_of_limit(long), near.first()) {
+            (Some(instead), _) => format!("{instead}; "),
+            (None, Some(near)) => format!("did you mean `--{near}`? "),
+            (None, None) => String::new(),
+        };
         let message = match wrong == COMMAND {
             true => format!("`{name}` takes no `{COMMAND}`: `cudatrace {name} --help` shows what it takes"),
             false => {
-                format!("`{name}` has no option `{wrong}`: {way_out}`cudatrace {name} --help` lists them")
+                format!(
+                    "`{name}` has no option `{wrong}`: {way_out}`cudatrace {name} --help` lists its options"
+                )
             }
         };
         return Err(plain(ErrorKind::UnknownArgument, &message));

@@ -14,6 +14,7 @@ mod structs;
 mod tracepoints;
 
 use crate::cli::{Cli, Format, Word};
+use crate::run::setup::check_process;
 use crate::script::{NO_FILE, Script};
 use crate::subcommand::Listing;
 use crate::{Failure, script};
@@ -65,6 +66,7 @@ fn run(cli: &Cli) -> Result<u8> {
         Machine::new(Scope { pids: cli.pids.clone(), lib_overrides: cli.libs.clone(), ..Scope::default() })
             .with_kernel(&crate::kernel_catalog::RunningKernel)
             .with_progress(cli.messages().search_progress());
+    cli.pids.iter().try_for_each(|&pid| check_process(pid))?;
     // Operations and functions of CUDA's driver; on a machine without it, all functions.
     let has_driver = cli.pids.is_empty() && machine.files("libcuda").is_ok();
     let usual: &[&str] = if has_driver { &["cuda:*", "uprobe:libcuda:*"] } else { &["*"] };
@@ -200,6 +202,11 @@ fn list(lister: &mut Lister, pattern: &str) -> Result<Vec<ListEntry>> {
         ProviderMatch::Unknown if pattern.starts_with('*') => list_all(lister, pattern),
         ProviderMatch::Unknown => match pattern.matches(':').count() {
             0 => list_all(lister, pattern),
+            1 if !is_target(lister.machine, word) => {
+                bail!(
+                    "`{word}` is neither a kind of probe nor a library: `cudatrace help probes` lists the kinds"
+                )
+            }
             // A target and a function.
             1 => list(lister, &format!("uprobe:{pattern}")),
             _ => bail!("`{word}` cannot be listed; `uprobe:LIBRARY:FUNCTION` can, with wildcards"),
@@ -251,6 +258,11 @@ fn list_all(lister: &mut Lister, pattern: &str) -> Result<Vec<ListEntry>> {
     }
     listed.extend(others.into_iter().map(ListEntry::plain));
     Ok(listed)
+}
+
+/// Whether a word may be the target of a probe: a file, or the name of a library.
+fn is_target(machine: &Machine, word: &str) -> bool {
+    word.starts_with("lib") || word.contains(['/', '.', '*']) || machine.files(word).is_ok()
 }
 
 /// Whether the word is `libc`, or the name of a CUDA library, installed or not.

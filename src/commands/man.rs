@@ -5,6 +5,7 @@ use super::script_help::{description, notation};
 use crate::Failure;
 use crate::arguments::definition;
 use crate::bundled::{self, BundledScript, SCRIPTS};
+use crate::commands::SUBCOMMANDS;
 use crate::subcommand::{Invocation, Subcommand, Subcommands};
 use anyhow::{Context, Result};
 use clap_mangen::Man;
@@ -91,6 +92,9 @@ fn script_page(script: &BundledScript) -> Result<String> {
 
 /// The error for a name that no script has.
 fn unknown(name: &str) -> String {
+    if SUBCOMMANDS.find(name).is_some() {
+        return format!("`{name}` has no page of its own: `cudatrace {name} --help`, and `cudatrace man`");
+    }
     let near = similar(name, SCRIPTS.iter().map(|script| script.name));
     let near = did_you_mean(near.get(..1).unwrap_or_default()).pop();
     format!("no script `{name}`: {}", near.as_deref().unwrap_or("`cudatrace scripts` lists them"))

@@ -364,6 +364,18 @@ pub fn cannot_write(path: &Path, error: &io::Error) -> anyhow::Error {
     anyhow!("cannot write `{}`: {}", path.display(), why_unwritten(path, error))
 }
 
+/// Refuses a file in a folder that does not exist, or that is one itself.
+pub fn check_folder(path: &Path) -> anyhow::Result<()> {
+    let missing = io::Error::from(io::ErrorKind::NotFound);
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() && !folder.exists() => {
+            Err(cannot_write(path, &missing))
+        }
+        _ if path.is_dir() => Err(cannot_write(path, &io::Error::from_raw_os_error(libc::EISDIR))),
+        _ => Ok(()),
+    }
+}
+
 /// Why a file cannot be written.
 fn why_unwritten(path: &Path, error: &io::Error) -> String {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.exists());

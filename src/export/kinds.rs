@@ -1,10 +1,12 @@
 //! The kinds of `--export KIND=DEST`: the formats of files, which are rows of `report::export::FORMATS`, and servers.
 
 use super::file::{Destination, FileOwner, size_in_bytes};
-use anyhow::Result;
+use super::otlp::destination::{OtlpDestination, environment};
+use anyhow::{Context, Result, bail};
 use lang::diagnostics::suggest::similar;
 use report::export::otlp::traces::Per;
 use report::export::{Exporter, FORMATS, Format, Run};
+use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
 /// A parsed `--export` option.
@@ -67,6 +69,20 @@ impl Kind {
         Kind { name, dest: file, doc, open, metrics: false, optional: false, look }
     }
 
+    /// Whether its exports can go to a destination, as far as that is seen without opening it.
+    fn check(&self, dest: &str) -> Result<()> {
+        match self.open {
+            Some(Open::File(_)) => super::file::check_folder(Path::new(dest)),
+            Some(Open::Server(_)) => match OtlpDestination::new(dest, &environment)? {
+                OtlpDestination::File => {
+                    super::file::check_folder(Path::new(dest.strip_prefix("file:").unwrap_or(dest)))
+                }
+                OtlpDestination::Server { .. } => Ok(()),
+            },
+            None => Ok(()),
+        }
+    }
+
     /// The option: `jsonl=t.jsonl`, `otlp`.
     pub fn with(&self, dest: &str) -> String {
         if dest.is_empty() { self.name.into() } else { format!("{}={dest}", self.name) }
@@ -127,6 +143,20 @@ pub fn parse(text: &str) -> Result<ExportRequest, String> {
         return Err(format!("expected KIND=DEST: {}={}", kind.name, kind.dest));
     }
     Ok(ExportRequest { kind, dest: dest.into(), only_new: false })
+}
+
+/// Refuses destinations of which one sees without opening them that nothing can go there.
+pub fn check(requests: &[ExportRequest]) -> Result<()> {
+    for (at, ExportRequest { kind, dest, only_new }) in requests.iter().enumerate() {
+        if requests[..at].iter().any(|earlier| earlier.dest == *dest) {
+            bail!("--export: two exports go to `{dest}`");
+        }
+        // The folder of a name that the user did not choose is made.
+        if !only_new {
+            kind.check(dest).with_context(|| format!("--export {}", kind.with(dest)))?;
+        }
+    }
+    Ok(())
 }
 
 /// Names that users try, with the kind.

@@ -18,7 +18,7 @@ mod queue;
 mod signals;
 
 use crate::console::Messages;
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use kinds::{ExportOptions, ExportRequest};
 use linux::mailbox::Mailbox;
 use queue::Queue;
@@ -93,11 +93,7 @@ impl Exports {
         let mut queues = Vec::new();
         let (post, warnings) = Mailbox::new().ok().unzip();
         // Opening a file empties it.
-        for (at, ExportRequest { dest, .. }) in requests.iter().enumerate() {
-            if requests[..at].iter().any(|earlier| earlier.dest == *dest) {
-                bail!("--export: two exports go to `{dest}`");
-            }
-        }
+        kinds::check(requests)?;
         for request in requests {
             let ExportRequest { kind, dest, .. } = request;
             let Some(open) = kind.open else { continue };

@@ -81,6 +81,9 @@ impl ExportSummary {
         if to == "-" {
             return None;
         }
+        if self.bytes() == 0 {
+            return Some(format!("there was nothing to write to {to}"));
+        }
         let counted = |count: u64, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
         let records = counted(self.written(), "record");
         let readings = match self.readings.load(Ordering::Relaxed) {

@@ -14,9 +14,11 @@ mod utilization;
 
 use crate::cli::Cli;
 use crate::console::Messages;
+use crate::export::kinds::ExportRequest;
 use crate::export::{self, Exports, MetricsQueue};
 use crate::gpu::Utilization;
 use crate::symbolize::MachineNames;
+use anyhow::Context;
 use linux::timer::Timer;
 use report::metrics::{ClauseRuns, Family, Health, Metrics};
 use report::{Snapshot, metrics};
@@ -217,6 +219,24 @@ pub fn bind(cli: &Cli) -> anyhow::Result<Vec<Server>> {
     requests.map(|request| Server::bind(&request.dest)).collect()
 }
 
+/// Refuses addresses of endpoints and settings that are none, without listening.
+pub fn check(cli: &Cli) -> anyhow::Result<()> {
+    if cli.export.iter().any(|request| request.kind.metrics && request.kind.open.is_some()) {
+        push_interval()?;
+    }
+    let is_endpoint = |request: &&ExportRequest| request.kind.name == export::kinds::OPENMETRICS;
+    cli.export.iter().filter(is_endpoint).try_for_each(|request| server::addresses(&request.dest).map(drop))
+}
+
+/// Time between two exports of metrics to a receiver.
+fn push_interval() -> anyhow::Result<Duration> {
+    let variable = "OTEL_METRIC_EXPORT_INTERVAL";
+    let Some(text) = export::otlp::destination::environment(variable) else { return Ok(INTERVAL) };
+    let ms =
+        text.parse().with_context(|| format!("{variable}={text}: expected milliseconds, such as 60000"))?;
+    Ok(Duration::from_millis(ms).max(FRESH))
+}
+
 impl<'a> MetricsOutputs<'a> {
     /// Metrics for `servers` and the exports in `queues`; `None` if there are neither.
     pub fn new(
@@ -241,7 +261,7 @@ impl<'a> MetricsOutputs<'a> {
     }
 
     /// Starts the servers and periodic exports.
-    pub fn watches(&mut self, messages: &Messages) -> io::Result<Vec<Box<dyn Watch + 'a>>> {
+    pub fn watches(&mut self, messages: &Messages) -> anyhow::Result<Vec<Box<dyn Watch + 'a>>> {
         let mut watches: Vec<Box<dyn Watch + 'a>> = Vec::new();
         let collector = self.collector.clone();
         // An error of the maps is reported when they are read for families.
@@ -254,10 +274,7 @@ impl<'a> MetricsOutputs<'a> {
             watches.push(Box::new(Responder { requests, collector: self.collector.clone(), last: None }));
         }
         if !self.queues.is_empty() {
-            let every = export::otlp::destination::environment("OTEL_METRIC_EXPORT_INTERVAL")
-                .and_then(|ms| ms.parse().ok())
-                .map_or(INTERVAL, Duration::from_millis)
-                .max(FRESH);
+            let every = push_interval()?;
             let (collector, queues) = (self.collector.clone(), self.queues.clone());
             let task = move |session: &Session| push(&collector, &queues, session);
             watches.push(Box::new(Periodic { timer: Timer::new(every, every)?, task }));

@@ -12,7 +12,7 @@
 use super::own;
 use super::requests::{MetricsSnapshot, SnapshotClient};
 use super::scrapes::{ScrapeClient, Scrapes};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{
@@ -26,7 +26,7 @@ use report::metrics::openmetrics::{Form, render};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::io::Write;
+use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::rc::Rc;
 use std::time::Duration;
@@ -51,10 +51,13 @@ pub struct Server {
 impl Server {
     /// Listens on `PORT`, `HOST` or `HOST:PORT`; by default on loopback and port 9464.
     pub fn bind(address: &str) -> Result<Server> {
-        let addresses = parse(address)
-            .with_context(|| format!("`{address}` is no address: expected PORT, HOST or HOST:PORT"))?;
-        let listener = TcpListener::bind(&*addresses)
-            .with_context(|| format!("openmetrics={address}: cannot listen there"))?;
+        let addresses = addresses(address)?;
+        let listener = TcpListener::bind(&*addresses).map_err(|error| match error.kind() {
+            io::ErrorKind::AddrNotAvailable => anyhow!(
+                "openmetrics={address}: this machine does not have that address: expected PORT, for this machine alone, or 0.0.0.0:PORT"
+            ),
+            _ => anyhow!("openmetrics={address}: cannot listen there: {error}"),
+        })?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         Ok(Server { listener, address })
@@ -118,6 +121,11 @@ impl Connections {
         }
         self.0.push_back((task, has_request));
     }
+}
+
+/// The addresses that `PORT`, `HOST` or `HOST:PORT` means.
+pub fn addresses(address: &str) -> Result<Vec<SocketAddr>> {
+    parse(address).with_context(|| format!("`{address}` is no address: expected PORT, HOST or HOST:PORT"))
 }
 
 fn parse(address: &str) -> Result<Vec<SocketAddr>> {

@@ -6,7 +6,7 @@ use super::setup;
 use crate::cli::{Cli, Stage};
 use crate::console::Messages;
 use crate::script::Script;
-use crate::{Failure, gpu};
+use crate::{Failure, export, gpu, metrics};
 use host::{Machine, Scope};
 use lang::catalog::FileId;
 use runtime::gpu::{AgentFile, KindSet};
@@ -108,6 +108,10 @@ impl<'a> Planner<'a> {
             ));
         }
         compiled::check(&mut compilers, in_process).map_err(Failure::wrong)?;
+        if cli.check || cli.dry_run {
+            let checks = [export::kinds::check(&cli.export), metrics::check(cli), setup::check_features(cli)];
+            checks.into_iter().collect::<anyhow::Result<()>>().map_err(Failure::wrong)?;
+        }
         if cli.check {
             warn_of_stages(cli, messages);
             return Ok(None);

@@ -170,6 +170,11 @@ pub fn kernel(cli: &Cli) -> Result<Kernel, Failure> {
     Ok(kernel)
 }
 
+/// Refuses features of `--no-feature` that do not exist.
+pub fn check_features(cli: &Cli) -> anyhow::Result<()> {
+    cli.no_feature.iter().try_for_each(|name| without(&mut { Features::ALL }, name))
+}
+
 /// Disables a feature, so that its fallback can be tested on a kernel that supports it.
 fn without(features: &mut Features, name: &str) -> anyhow::Result<()> {
     match name {

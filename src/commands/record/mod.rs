@@ -122,7 +122,9 @@ fn run(invocation: &Invocation) -> Result<u8, Failure> {
     let Invocation { cli, messages, .. } = *invocation;
     let options: RecordOptions = invocation.own_options()?;
     if let Some(word) = cli.words.get(1) {
+        let is_stack = !options.stacks.is_empty() && word.split(',').all(|word| STACKS.contains(&word));
         let way_out = match bundled::find(word) {
+            _ if is_stack => format!("write `--stacks={word}`"),
             Some(_) => format!(
                 "it records all calls; `cudatrace {word} --export jsonl=FILE` exports the spans and maps of the script"
             ),

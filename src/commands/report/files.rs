@@ -65,6 +65,9 @@ struct FoundRecording {
 fn by_run(files: Vec<PathBuf>) -> Result<Vec<FoundRecording>> {
     let mut found: Vec<FoundRecording> = Vec::new();
     for file in files {
+        if file.is_dir() {
+            bail!("`{}` is a folder: name the two files", file.display());
+        }
         if !file.is_file() && (file == Path::new(STDIN) || file.exists()) {
             bail!(
                 "`{}` can be read once only, which several recordings need twice: name files",
@@ -162,6 +165,11 @@ pub fn open(path: &Path) -> Result<Box<dyn BufRead>> {
 
 /// The error for a file that cannot be read, with the recordings that exist.
 fn not_there(path: &Path, error: &std::io::Error) -> anyhow::Error {
+    if path.as_os_str().is_empty() {
+        return anyhow!(
+            "the name of the recording is empty: name a file, or none for the newest in `{FOLDER}`"
+        );
+    }
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut there = recordings(folder);
     if there.is_empty() {

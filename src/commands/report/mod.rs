@@ -162,13 +162,24 @@ fn dropped(recording: &Recording) -> u64 {
     }
 }
 
+/// The tables of two recordings, and of the ranks of a job.
+const CHANGES: &str = "changes";
+const OF_RANKS: [&str; 2] = ["ranks", "spread"];
+
 /// Refuses a table that is not one of these.
 fn check_table(options: &ReportOptions, names: &[&str]) -> Result<()> {
     match &options.csv {
-        Some(name) if !names.contains(&name.as_str()) => {
-            bail!("no table `{name}`: expected {}", names.join(", "))
+        Some(name) if names.contains(&name.as_str()) => Ok(()),
+        Some(name) if name == CHANGES => {
+            bail!(
+                "`{name}` is a table of two recordings: `cudatrace report --diff BEFORE AFTER --csv {name}`"
+            )
         }
-        _ => Ok(()),
+        Some(name) if OF_RANKS.contains(&name.as_str()) => {
+            bail!("`{name}` is a table of the ranks of a job: name the recordings of all of them")
+        }
+        Some(name) => bail!("no table `{name}`: expected {}", names.join(", ")),
+        None => Ok(()),
     }
 }
 

@@ -1,8 +1,8 @@
 //! `cudatrace report A B` and `cudatrace report traces/*_rank*.arrows`: several recordings beside each other.
 
 use super::{
-    COLUMNS, Conversion, ReportOptions, check_table, files, finish_page, heading, outputs, page_path, print,
-    read, refuse_read_files, write_page,
+    CHANGES, COLUMNS, Conversion, ReportOptions, check_table, files, finish_page, heading, outputs,
+    page_path, print, read, refuse_read_files, write_page,
 };
 use crate::cli::{Cli, Format};
 use crate::console::Messages;
@@ -28,7 +28,7 @@ pub fn compare(
     if options.parquet.is_some() {
         bail!("--parquet is of one recording, or of the ranks of a job: name one file");
     }
-    check_table(options, &["changes"])?;
+    check_table(options, &[CHANGES])?;
     let page_path = pair_path(options, &recordings)?;
     refuse_read_files(cli, options, page_path.as_deref(), &recordings.concat())?;
     let has_page = page_path.is_some();

@@ -199,9 +199,19 @@ fn parse(written: &str) -> Result<(Uri, Option<Protocol>)> {
         }
         None => (None, "http", written),
     };
+    let no_host = || anyhow!("`{written}` has no host: write `http://HOST:4318`");
+    if rest.is_empty() || rest.starts_with(['/', ':']) {
+        return Err(no_host());
+    }
     let uri: Uri = format!("{scheme}://{rest}").parse().map_err(|error| anyhow!("`{written}`: {error}"))?;
     if uri.host().is_none_or(str::is_empty) {
-        bail!("`{written}` has no host: write `http://HOST:4318`");
+        return Err(no_host());
+    }
+    // Behind the user, and behind the brackets of an address with colons.
+    let port =
+        uri.authority().and_then(|authority| authority.as_str().rsplit(['@', ']']).next()?.split_once(':'));
+    if let Some((_, port)) = port.filter(|(_, port)| port.parse::<u16>().is_err()) {
+        bail!("`{written}`: `{port}` is no port: expected a number up to 65535");
     }
     Ok((uri, protocol))
 }

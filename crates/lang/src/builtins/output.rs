@@ -235,9 +235,35 @@ impl dyn Args + '_ {
     /// `time()`, `time("%H:%M ")`
     pub(crate) fn time(&mut self, args: &[ast::Expr]) -> Option<StmtKind> {
         let Some(arg) = args.first() else { return Some(StmtKind::Time("%H:%M:%S\n".into())) };
-        let format = self.text(arg, "the format of `time`")?;
-        Some(StmtKind::Time(String::from_utf8_lossy(&format).into_owned()))
+        let format = self.time_format(arg, "the format of `time`")?;
+        Some(StmtKind::Time(format))
     }
+
+    /// A constant text with directives for a time.
+    pub(crate) fn time_format(&mut self, arg: &ast::Expr, what: &str) -> Option<String> {
+        let format = String::from_utf8_lossy(&self.text(arg, what)?).into_owned();
+        if let Some(wrong) = no_time_directive(&format) {
+            let message = format!("`{wrong}` is not a directive of a time");
+            let help = "`%H:%M:%S` is the time, `%F` the date, `%f` microseconds, `%s` seconds since 1970, `%%` a percent sign";
+            self.error("E0220", arg.span, message).help(help);
+        }
+        Some(format)
+    }
+}
+
+/// The first directive of a text that a time does not have.
+fn no_time_directive(format: &str) -> Option<String> {
+    let mut rest = format;
+    while let Some((_, after)) = rest.split_once('%') {
+        let directive = after.trim_start_matches(|c: char| "_-^#.:".contains(c) || c.is_ascii_digit());
+        let letter = directive.chars().next();
+        if !letter.is_some_and(|letter| "AaBbhCcDdeFfGgHkIljMmNnPpQqRrSsTtUuVvWwXxYyZz%".contains(letter)) {
+            let end = after.len() - directive.len() + letter.map_or(0, char::len_utf8);
+            return Some(format!("%{}", &after[..end]));
+        }
+        rest = &directive[1..];
+    }
+    None
 }
 
 fn directives_mut(pieces: &mut [Piece]) -> impl Iterator<Item = &mut Directive> {

@@ -382,10 +382,10 @@ impl dyn Args + '_ {
     }
 
     pub(crate) fn strftime(&mut self, args: &[ast::Expr], span: Span) -> Expr {
-        let format = self.text(&args[0], "the format of `strftime`");
+        let format = self.time_format(&args[0], "the format of `strftime`");
         let ns = self.number(&args[1], "the time of `strftime`");
         let Some(format) = format.filter(|_| !is_unknown(&ns)) else { return unknown(span) };
-        let ty = Type::Timestamp(String::from_utf8_lossy(&format).into_owned());
+        let ty = Type::Timestamp(format);
         expr(ExprKind::Lookup(Box::new(convert(ns, &Type::U64))), ty, span)
     }
 

@@ -18,7 +18,7 @@ pub(crate) fn truth_where<'e>(e: &'e Expr, meaning: &dyn Fn(&'e Expr) -> Option<
         ExprKind::Binary { op: BinaryOp::And, lhs, rhs } => both(false, lhs, rhs, meaning),
         ExprKind::Binary { op: BinaryOp::Or, lhs, rhs } => both(true, lhs, rhs, meaning),
         ExprKind::Binary { op: op @ (BinaryOp::Eq | BinaryOp::Ne), lhs, rhs } => {
-            Some((value(lhs, meaning)? == value(rhs, meaning)?) == (*op == BinaryOp::Eq))
+            same(lhs, rhs, meaning).map(|same| same == (*op == BinaryOp::Eq))
         }
         ExprKind::Field { .. } => meaning(e).and_then(truth),
         _ => Some(value(e, meaning)? != Value::Number(0)),
@@ -41,6 +41,18 @@ fn both<'e>(
         (Some(_), rest) => rest,
         _ => None,
     }
+}
+
+/// Whether two values are the same: one of them may be one of several, none or each of which is the other.
+fn same<'e>(lhs: &'e Expr, rhs: &'e Expr, meaning: &dyn Fn(&'e Expr) -> Option<&'e Expr>) -> Option<bool> {
+    for (one, other) in [(lhs, rhs), (rhs, lhs)] {
+        let one = meaning(one).unwrap_or(one);
+        if let ExprKind::Ternary { cond, then: Some(then), otherwise } = &one.kind {
+            let (left, right) = (same(then, other, meaning)?, same(otherwise, other, meaning)?);
+            return (left == right && is_pure(cond)).then_some(left);
+        }
+    }
+    Some(value(lhs, meaning)? == value(rhs, meaning)?)
 }
 
 #[derive(PartialEq)]
@@ -96,6 +108,11 @@ mod tests {
             ("strcontains(func, \"x\") && \"map\" == \"unmap\"", None),
             ("pid == 1 || \"map\" == \"map\"", Some(true)),
             ("!(pid == 1 || \"map\" == \"map\")", Some(false)),
+            ("(pid == 1 ? \"a\" : pid == 2 ? \"b\" : \"c\") == \"d\"", Some(false)),
+            ("\"d\" != (pid == 1 ? \"a\" : \"b\")", Some(true)),
+            ("(pid == 1 ? \"a\" : \"b\") == \"a\"", None),
+            ("(pid == 1 ? \"a\" : comm) == \"b\"", None),
+            ("(@n++ == 1 ? \"a\" : \"b\") == \"c\"", None),
             ("(void *)0", Some(false)),
             ("(uint8)256", None),
             ("\"text\"", Some(true)),

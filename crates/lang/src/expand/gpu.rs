@@ -19,6 +19,7 @@ use wire::manifest::{GPU_LAUNCHES, GPU_OPERATORS, GPU_RANGES};
 use crate::diagnostics::Diagnostics;
 use crate::diagnostics::wording::listed;
 use crate::expand::const_eval;
+use crate::expand::operations;
 use crate::expand::template::{
     ArgsUse, ArgsUses, RenameVariables, SetSpan, added, body_of, complete_span, expression, hide_calls,
     is_span, no_argument, used_arguments,
@@ -103,8 +104,12 @@ impl Expansion<'_> {
                 others.push(spec);
             }
         }
+        let kinds: Vec<&RecordKind> = all.iter().map(|(_, kind)| *kind).collect();
         let made: Vec<Clause> =
             all.into_iter().map(|(spec, kind)| self.of_kind(&clause, spec, kind)).collect();
+        if others.is_empty() && !made.is_empty() && made.iter().all(is_never) {
+            self.warn_of_never(&clause, &kinds);
+        }
         clause.probes = others;
         let rest = Some(clause).filter(|clause| !clause.probes.is_empty());
         made.into_iter().chain(rest).map(Item::Clause).collect()
@@ -127,6 +132,20 @@ impl Expansion<'_> {
             }
         }
         kinds
+    }
+
+    /// No record of these kinds meets the condition of a clause. Without a warning if an option makes it false.
+    fn warn_of_never(&mut self, clause: &Clause, kinds: &[&'static RecordKind]) {
+        let Some(predicate) = clause.predicate.as_ref().filter(|e| const_eval::truth(e).is_none()) else {
+            return;
+        };
+        let message = format!("no record of `gpu:{}` meets this condition", kinds[0].name);
+        let mut used = used_arguments(clause);
+        used.retain(|(_, span)| predicate.span.start <= span.start && span.end <= predicate.span.end);
+        let words = used.iter().filter_map(|(name, _)| {
+            operations::one_of(name, kinds.iter().filter_map(|kind| kind.arg(name)).map(|arg| arg.value))
+        });
+        self.diags.warning("W0041", predicate.span, message).help.extend(words);
     }
 
     fn of_kind(&mut self, clause: &Clause, spec: ProbeSpec, kind: &'static RecordKind) -> Clause {
@@ -157,6 +176,11 @@ impl Expansion<'_> {
         }
         Clause { name, probes: vec![spec], predicate: never, body, span }
     }
+}
+
+/// Whether the condition of an expanded clause is never met.
+fn is_never(clause: &Clause) -> bool {
+    clause.predicate.as_ref().and_then(const_eval::truth) == Some(false)
 }
 
 /// The attach point of one kind, at the position of the script's.

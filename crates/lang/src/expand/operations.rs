@@ -169,19 +169,22 @@ fn impossible(
         clause.predicate.as_ref().filter(|predicate| const_eval::truth(predicate).is_none())
     {
         let message = format!("no function of `{}:{}` meets this condition", api.provider, operation.name);
-        diags.warning("W0041", predicate.span, message).help.extend(kinds(operation));
+        let mut used = Vec::new();
+        look::expr(predicate, &mut Preorder(|e: &Expr| use_once(e, operation, &mut used)));
+        let words = |arg: &&'static Argument| {
+            one_of(arg.name, operation.variants.iter().map(|variant| variant.value(arg)))
+        };
+        diags.warning("W0041", predicate.span, message).help.extend(used.iter().filter_map(words));
     }
     operation.variants.iter().take(1).collect()
 }
 
-/// The kinds of an operation's calls.
-fn kinds(operation: &'static Operation) -> Option<String> {
-    let kind = operation.arg("kind")?;
-    let mut kinds: Vec<&str> = operation.variants.iter().map(|variant| variant.value(kind)).collect();
-    kinds.retain(|kind| kind.starts_with('"'));
-    kinds.sort_unstable();
-    kinds.dedup();
-    (!kinds.is_empty()).then(|| format!("`args.kind` is one of {}", kinds.join(", ")))
+/// The words that an argument may be, from the expressions that it may stand for.
+pub(crate) fn one_of<'t>(argument: &str, values: impl Iterator<Item = &'t str>) -> Option<String> {
+    let mut words: Vec<&str> = values.flat_map(|text| text.split('"').skip(1).step_by(2)).collect();
+    words.sort_unstable();
+    words.dedup();
+    (!words.is_empty()).then(|| format!("`args.{argument}` is one of \"{}\"", words.join("\", \"")))
 }
 
 /// The arguments of an operation that a clause uses.

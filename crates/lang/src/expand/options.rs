@@ -149,6 +149,9 @@ pub fn instead_of_limit(name: &str) -> Option<&'static str> {
     LIMITS.contains(&name).then_some(instead)
 }
 
+/// The alternative to bpftrace's `--aot`.
+pub const INSTEAD_OF_AOT: &str = "`--emit FILE` writes the BPF object, which is not a program of its own";
+
 /// The message for an option that no script has, if there is one. `others` are the options that are not of scripts.
 pub fn unknown<'n>(
     given: &[OptionValue],
@@ -164,6 +167,7 @@ pub fn unknown<'n>(
     let limit = instead_of_limit(&wrong.name).map(str::to_owned);
     let help = match limit.or_else(|| did_you_mean(&near).pop()) {
         _ if wrong.name == "json" => "`-f json` prints JSON".into(),
+        _ if wrong.name == "aot" => INSTEAD_OF_AOT.into(),
         Some(help) => help,
         None if known.is_empty() => format!("{have} none"),
         None => {
@@ -372,7 +376,9 @@ fn number(option: &ScriptOption, given: Option<&str>) -> Result<ExprKind, String
     let Range { unit, is_period, is_unsigned, is_count } = option.range;
     let Some(unit_ns) = unit else {
         let number = given.and_then(|text| word_as_number(text, option.span));
-        return match number.ok_or("a number")? {
+        let is_long =
+            given.is_some_and(|text| !text.is_empty() && text.bytes().all(|digit| digit.is_ascii_digit()));
+        return match number.ok_or(if is_long { "a number of at most 64 bits" } else { "a number" })? {
             ExprKind::Int { value, .. } if is_count && value > u64::from(u32::MAX) => {
                 Err(format!("a number up to {}", u32::MAX))
             }

@@ -90,7 +90,7 @@ pub fn files(catalog: &dyn Catalog, target: &str) -> Result<Vec<File>, String> {
             format!(
                 "no library `{target}` is installed{near}; `-p PID` finds what a process has loaded, `--lib {target}=PATH` names a \
                  file; looked in {}",
-                looked_in.join(", ")
+                super::setting::looked_in(&looked_in)
             )
         }
     })

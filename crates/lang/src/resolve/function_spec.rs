@@ -79,7 +79,7 @@ fn malformed<T>(spec: &ProbeSpec, provider: &Provider) -> Result<T, Miss> {
             }
             None => provider.malformed(spec.span, "expected a target and a function"),
         },
-        [target, function, side @ ("entry" | "return" | "exit")] => {
+        [target, function, side @ ("entry" | "return" | "exit" | "ret")] => {
             let kind = if *side == "entry" { "uprobe" } else { "uretprobe" };
             let help = vec![format!("write `{kind}:{target}:{function}`")];
             wrong(

@@ -525,6 +525,11 @@ fn no_argument(lacking: &[(Call, MissingValue)], name: &str, span: Span, diags: 
         near
     };
     error.help.extend(did_you_mean(&near));
+    if near.is_empty()
+        && let [first, _, ..] = lacking
+    {
+        error.help(format!("`cudatrace -lv {}` and so on show their parameters", first.0.symbol));
+    }
 }
 
 /// The C declaration of a function, or its name if the declaration is unknown.

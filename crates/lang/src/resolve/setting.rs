@@ -40,10 +40,22 @@ impl PendingTarget {
         let near = if known.contains(&self.target) { Vec::new() } else { similar(&self.target, others) };
         let error = diags.error("E0111", self.span, format!("no library `{}` found", self.target));
         if !self.looked_in.is_empty() {
-            error.note(format!("looked in {}", self.looked_in.join(", ")));
+            error.note(format!("looked in {}", looked_in(&self.looked_in)));
         }
         error.help.extend(did_you_mean(&near));
         error.help("name its file by path, trace a program that loads it with `-c` or `-p`, or `--wait` until one does");
+    }
+}
+
+/// Places that are named one by one.
+const NAMED_PLACES: usize = 5;
+
+/// The first of the places that were searched, and the number of the others.
+pub(super) fn looked_in(places: &[String]) -> String {
+    let named = places[..places.len().min(NAMED_PLACES)].join(", ");
+    match places.len().saturating_sub(NAMED_PLACES) {
+        0 => named,
+        more => format!("{named}, and {more} more"),
     }
 }
 

@@ -89,9 +89,10 @@ pub const EXPANSION: &[Code] = &[
     },
     Code {
         code: "W0041",
-        title: "no function of an operation meets the condition",
+        title: "nothing meets the condition",
         explanation: "A clause is attached to those functions of the operation for which its condition can be true. In \
-                      most cases the function determines `args.kind`. Here the condition is true for none of them. \
+                      most cases the function determines `args.kind` and `args.direction`. Here the condition is true \
+                      for none of them, as with a word that the argument never is. \
                       `cudatrace -l -v 'cuda:*'` lists the functions.",
         example: "cuda:graph / args.kind == \"start\" / { @ = count() }",
         repaired: "cuda:graph / args.kind == \"launch\" / { @ = count() }",
