@@ -15,7 +15,7 @@ const ENDINGS: [&str; 2] = ["ct", "bt"];
 
 impl Files for Disk {
     fn import(&self, from: &str, path: &str) -> Result<Vec<ImportedScript>, String> {
-        let beside = folder_of(from).join(path);
+        let beside = Path::new(from).parent().unwrap_or(Path::new("")).join(path);
         if !beside.exists()
             && let Some(script) = bundled::find(path)
         {
@@ -23,10 +23,7 @@ impl Files for Disk {
         }
         let found = beside.canonicalize().map_err(|error| match error.kind() {
             std::io::ErrorKind::NotFound => {
-                format!(
-                    "there is no such file or folder in `{}`, nor such a bundled script",
-                    folder_of(from).display()
-                )
+                format!("`{}` does not exist, and there is no such bundled script", beside.display())
             }
             _ => error.to_string(),
         })?;
@@ -40,11 +37,6 @@ impl Files for Disk {
             false => Ok(vec![script(&found, &trust)?]),
         }
     }
-}
-
-/// The folder from which a script imports others.
-fn folder_of(script: &str) -> &Path {
-    Path::new(script).parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// The scripts in a folder, sorted by name.

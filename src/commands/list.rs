@@ -262,7 +262,7 @@ fn list_all(lister: &mut Lister, pattern: &str) -> Result<Vec<ListEntry>> {
 
 /// Whether a word may be the target of a probe: a file, or the name of a library.
 fn is_target(machine: &Machine, word: &str) -> bool {
-    word.starts_with("lib") || word.contains(['/', '.', '*']) || machine.files(word).is_ok()
+    word.starts_with("lib") || word.contains(['/', '.', '*', '?', '[']) || machine.files(word).is_ok()
 }
 
 /// Whether the word is `libc`, or the name of a CUDA library, installed or not.

@@ -1,7 +1,7 @@
 //! The kinds of `--export KIND=DEST`: the formats of files, which are rows of `report::export::FORMATS`, and servers.
 
 use super::file::{Destination, FileOwner, size_in_bytes};
-use super::otlp::destination::{OtlpDestination, environment};
+use super::otlp::destination::{OtlpDestination, environment, without_credentials};
 use anyhow::{Context, Result, bail};
 use lang::diagnostics::suggest::similar;
 use report::export::otlp::traces::Per;
@@ -147,13 +147,20 @@ pub fn parse(text: &str) -> Result<ExportRequest, String> {
 
 /// Refuses destinations of which one sees without opening them that nothing can go there.
 pub fn check(requests: &[ExportRequest]) -> Result<()> {
-    for (at, ExportRequest { kind, dest, only_new }) in requests.iter().enumerate() {
-        if requests[..at].iter().any(|earlier| earlier.dest == *dest) {
-            bail!("--export: two exports go to `{dest}`");
-        }
-        // The folder of a name that the user did not choose is made.
-        if !only_new {
-            kind.check(dest).with_context(|| format!("--export {}", kind.with(dest)))?;
+    check_distinct(requests)?;
+    requests.iter().try_for_each(|ExportRequest { kind, dest, .. }| {
+        kind.check(dest).with_context(|| without_credentials(&format!("--export {}", kind.with(dest))))
+    })
+}
+
+/// Refuses two exports to one place.
+pub fn check_distinct(requests: &[ExportRequest]) -> Result<()> {
+    for (at, request) in requests.iter().enumerate() {
+        let is_same = |earlier: &ExportRequest| {
+            earlier.dest == request.dest && (!request.dest.is_empty() || earlier.kind == request.kind)
+        };
+        if requests[..at].iter().any(is_same) {
+            bail!("--export: two exports go to `{}`", request.dest);
         }
     }
     Ok(())

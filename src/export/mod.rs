@@ -93,7 +93,7 @@ impl Exports {
         let mut queues = Vec::new();
         let (post, warnings) = Mailbox::new().ok().unzip();
         // Opening a file empties it.
-        kinds::check(requests)?;
+        kinds::check_distinct(requests)?;
         for request in requests {
             let ExportRequest { kind, dest, .. } = request;
             let Some(open) = kind.open else { continue };

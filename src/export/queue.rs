@@ -81,7 +81,7 @@ impl ExportSummary {
         if to == "-" {
             return None;
         }
-        if self.bytes() == 0 {
+        if self.bytes() == 0 && self.failure().is_none() && self.dropped() == 0 {
             return Some(format!("there was nothing to write to {to}"));
         }
         let counted = |count: u64, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });

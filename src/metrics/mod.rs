@@ -232,8 +232,10 @@ pub fn check(cli: &Cli) -> anyhow::Result<()> {
 fn push_interval() -> anyhow::Result<Duration> {
     let variable = "OTEL_METRIC_EXPORT_INTERVAL";
     let Some(text) = export::otlp::destination::environment(variable) else { return Ok(INTERVAL) };
-    let ms =
-        text.parse().with_context(|| format!("{variable}={text}: expected milliseconds, such as 60000"))?;
+    let ms = text
+        .trim()
+        .parse()
+        .with_context(|| format!("{variable}={text}: expected milliseconds, such as 60000"))?;
     Ok(Duration::from_millis(ms).max(FRESH))
 }
 

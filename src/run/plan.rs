@@ -108,10 +108,8 @@ impl<'a> Planner<'a> {
             ));
         }
         compiled::check(&mut compilers, in_process).map_err(Failure::wrong)?;
-        if cli.check || cli.dry_run {
-            let checks = [export::kinds::check(&cli.export), metrics::check(cli), setup::check_features(cli)];
-            checks.into_iter().collect::<anyhow::Result<()>>().map_err(Failure::wrong)?;
-        }
+        let checks = [export::kinds::check(&cli.export), metrics::check(cli), setup::check_features(cli)];
+        checks.into_iter().collect::<anyhow::Result<()>>().map_err(Failure::wrong)?;
         if cli.check {
             warn_of_stages(cli, messages);
             return Ok(None);

@@ -128,12 +128,13 @@ static void child(const char *start, const char *library, const char *n, const c
 }
 
 int main(int count, char **arguments) {
-    int go[2];
+    int go[2], alive[2];
+    char byte;
     if (count < 5) return 2;
     if (!strcmp(arguments[1], "run")) run(arguments[2], atoi(arguments[3]), arguments[4]);
     const char *start = arguments[1], *n = arguments[2], *library = arguments[4];
     int is_before = !strcmp(start, "before") || !strcmp(start, "idle");
-    if (pipe(go)) return 2;
+    if (pipe(go) || pipe(alive)) return 2;
     if (!is_before) wait_for_line();
     for (int end = 5; end < count; end++)
         for (int i = 0; i < atoi(arguments[3]); i++)
@@ -144,8 +145,9 @@ int main(int count, char **arguments) {
     if (is_before) wait_for_line();
     close(go[1]);
     while (wait(NULL) > 0) continue;
-    /* Daemons are nobody's children. */
-    if (!strcmp(start, "daemon")) usleep(2500000);
+    /* Daemons are nobody's children: the pipe ends with the last one that has it. */
+    close(alive[1]);
+    while (read(alive[0], &byte, 1) > 0) continue;
     puts("done");
     return 0;
 }

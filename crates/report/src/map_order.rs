@@ -85,7 +85,7 @@ fn add_parts(context: Context, value: &Value, all: &mut Vec<Part>) {
             parts.iter().for_each(|part| add_parts(context, part, all));
         }
         Value::Record(members) => members.iter().for_each(|(_, part)| add_parts(context, part, all)),
-        Value::Either(_, value) => add_parts(context, value, all),
+        Value::Either(_, value, _) => add_parts(context, value, all),
         Value::Lookup(Lookup::Size | Lookup::Time | Lookup::Percent | Lookup::Float | Lookup::Double, _) => {
             all.push(Part::Plain(value.clone()));
         }

@@ -31,7 +31,7 @@ pub fn printf(pieces: &[Piece], values: &[Value], context: Context) -> Vec<u8> {
 }
 
 /// The values of a format that have names: `printf("%d %s\n", (pid = pid, call = func))`.
-pub fn named<'v>(pieces: &[Piece], values: &'v [Value]) -> Option<&'v [(String, Value)]> {
+pub fn named<'v>(pieces: &[Piece], values: &'v [Value]) -> Option<&'v Vec<(String, Value)>> {
     let directives = pieces.iter().filter(|piece| matches!(piece, Piece::Directive(_))).count();
     match values {
         [Value::Record(members)] if directives != 1 || members.len() == 1 => Some(members),

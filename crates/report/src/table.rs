@@ -17,7 +17,7 @@ use crate::units;
 use crate::value::Context;
 
 /// The cells of a row, with the names of their columns.
-type Cells = Vec<(String, Value)>;
+pub type Cells = Vec<(String, Value)>;
 
 /// Rows with the same columns; there is at least one.
 #[derive(Clone, Debug, PartialEq)]
@@ -109,8 +109,36 @@ fn title(name: &str) -> String {
 pub fn is_nothing(value: &Value) -> bool {
     match value {
         Value::Str(bytes, _) => bytes == b"-",
-        Value::Either(_, value) => is_nothing(value),
+        Value::Either(_, value, _) => is_nothing(value),
         _ => false,
+    }
+}
+
+/// The names of cells with their units, for readers that see numbers alone: `took` is `took_ns`, `copied_per_s` is `copied_bytes_per_s`.
+pub fn names_with_units(rows: &[Cells]) -> Vec<String> {
+    let first = &rows[0];
+    let named = |(at, (name, _)): (usize, &(String, Value))| {
+        let with_unit = rows.iter().find_map(|row| unit(&row[at].1)).map(|unit| with_unit(name, unit));
+        // A script may have both names.
+        let is_new = |with_unit: &String| first.iter().all(|(other, _)| other != with_unit);
+        with_unit.filter(is_new).unwrap_or_else(|| name.clone())
+    };
+    first.iter().enumerate().map(named).collect()
+}
+
+fn with_unit(name: &str, unit: &str) -> String {
+    match name.strip_suffix("_per_s") {
+        _ if name.split('_').any(|word| word == unit) => name.to_owned(),
+        Some(what) => format!("{what}_{unit}_per_s"),
+        None => format!("{name}_{unit}"),
+    }
+}
+
+/// The unit of a quantity, also of a cell that has none this time.
+fn unit(value: &Value) -> Option<&'static str> {
+    match value {
+        Value::Lookup(what, _) | Value::Either(_, _, Some(what)) => what.unit(),
+        _ => None,
     }
 }
 
@@ -118,7 +146,7 @@ pub fn is_nothing(value: &Value) -> bool {
 fn tenths(value: &Value) -> Option<i64> {
     match value {
         Value::Lookup(Lookup::Percent, tenths) => Some(*tenths),
-        Value::Either(_, value) => tenths(value),
+        Value::Either(_, value, _) => tenths(value),
         _ => None,
     }
 }
@@ -129,7 +157,7 @@ fn is_quantity(value: &Value) -> bool {
         Value::Lookup(what, _) => {
             matches!(what, Lookup::Size | Lookup::Time | Lookup::Percent | Lookup::Float | Lookup::Double)
         }
-        Value::Either(_, value) => is_quantity(value),
+        Value::Either(_, value, _) => is_quantity(value),
         _ => false,
     }
 }
@@ -137,7 +165,7 @@ fn is_quantity(value: &Value) -> bool {
 fn text(context: Context, value: &Value) -> String {
     match value {
         Value::Record(members) => dimensions(members).unwrap_or_else(|| context.text(value)),
-        Value::Either(_, value) => text(context, value),
+        Value::Either(_, value, _) => text(context, value),
         _ => context.text(value),
     }
 }
@@ -189,7 +217,7 @@ mod tests {
         let row = |calls, grid, each, name| {
             cells(&[("calls_per_s", Value::Uint(calls, 8)), ("grid", grid), ("each", each), ("name", name)])
         };
-        let some = Value::Either(0, Box::new(Value::Uint(7, 8)));
+        let some = Value::Either(0, Box::new(Value::Uint(7, 8)), None);
         let mut table = Table::new(row(8, grid(16, 1, 1), some, text("a")));
         table.push(row(1234567, grid(4, 2, 1), text("-"), text("b"))).unwrap();
         assert_eq!(

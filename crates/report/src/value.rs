@@ -55,7 +55,7 @@ impl Context<'_> {
             Value::Lookup(what, number) => self.escape(self.names.lookup(*what, *number).as_bytes()),
             Value::Buf(bytes) => visible(bytes),
             Value::Inet(family, bytes) => host(*family, bytes),
-            Value::Either(_, value) => self.text(value),
+            Value::Either(_, value, _) => self.text(value),
             Value::Timestamp(ns, format) => self.names.strftime(format, self.names.wall_clock_ns(*ns)),
         }
     }

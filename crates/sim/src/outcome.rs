@@ -269,7 +269,7 @@ pub fn named(
         wire::Value::Lookup(what, number) => Value::Lookup(*what, *number),
         wire::Value::Buf(bytes) => Value::Buf(bytes.clone()),
         wire::Value::Inet(family, bytes) => Value::Inet(*family, *bytes),
-        wire::Value::Either(_, value) => named(value, manifest, frames),
+        wire::Value::Either(_, value, _) => named(value, manifest, frames),
         wire::Value::Timestamp(ns, format) => Value::Timestamp(*ns, format.clone()),
     }
 }

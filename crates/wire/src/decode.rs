@@ -52,8 +52,8 @@ pub enum Value {
     Buf(Vec<u8>),
     /// Address of a host: `AF_INET` or `AF_INET6`, and its bytes in network order.
     Inet(u32, [u8; 16]),
-    /// One of several variants: index of the variant in its type, and its value.
-    Either(usize, Box<Value>),
+    /// One of several variants: index of the variant in its type, its value, and what the first of them with a unit looks up.
+    Either(usize, Box<Value>, Option<Lookup>),
 }
 
 /// Header of a record.
@@ -222,12 +222,16 @@ pub fn value(data: &[u8], at: usize, ty: &Type) -> Result<Value, DecodeError> {
         Type::Either(parts) => {
             // The first part is the index of the variant; an invalid one is clamped. A missing value of a map has none, and is no text.
             let which = (unsigned(data, at, 4)? as usize).min(parts.len().max(2) - 1);
+            let unit = parts.iter().find_map(|part| match part {
+                Type::Lookup(what) if what.unit().is_some() => Some(*what),
+                _ => None,
+            });
             if which == 0 {
-                return Ok(Value::Either(0, Box::new(Value::Str(vec![], false))));
+                return Ok(Value::Either(0, Box::new(Value::Str(vec![], false)), unit));
             }
             let part = parts.get(which).ok_or(DecodeError::Short { needed: at, found: at })?;
             let offset = layout::tuple(parts).offsets[which] as usize;
-            Value::Either(which, Box::new(value(data, at + offset, part)?))
+            Value::Either(which, Box::new(value(data, at + offset, part)?), unit)
         }
     })
 }

@@ -197,6 +197,16 @@ pub enum Lookup {
 }
 
 impl Lookup {
+    /// The unit of its number, as a word of names.
+    pub fn unit(self) -> Option<&'static str> {
+        match self {
+            Lookup::Size => Some("bytes"),
+            Lookup::Time => Some("ns"),
+            Lookup::Percent => Some("percent"),
+            _ => None,
+        }
+    }
+
     /// The function's name in scripts.
     pub fn function(self) -> &'static str {
         match self {

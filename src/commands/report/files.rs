@@ -66,7 +66,7 @@ fn by_run(files: Vec<PathBuf>) -> Result<Vec<FoundRecording>> {
     let mut found: Vec<FoundRecording> = Vec::new();
     for file in files {
         if file.is_dir() {
-            bail!("`{}` is a folder: name the two files", file.display());
+            bail!("`{}` is a folder: name the files in it", file.display());
         }
         if !file.is_file() && (file == Path::new(STDIN) || file.exists()) {
             bail!(

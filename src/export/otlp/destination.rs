@@ -210,8 +210,8 @@ fn parse(written: &str) -> Result<(Uri, Option<Protocol>)> {
     // Behind the user, and behind the brackets of an address with colons.
     let port =
         uri.authority().and_then(|authority| authority.as_str().rsplit(['@', ']']).next()?.split_once(':'));
-    if let Some((_, port)) = port.filter(|(_, port)| port.parse::<u16>().is_err()) {
-        bail!("`{written}`: `{port}` is no port: expected a number up to 65535");
+    if let Some((_, port)) = port.filter(|(_, port)| !port.is_empty() && port.parse::<u16>().is_err()) {
+        bail!("`{}`: `{port}` is no port: expected a number up to 65535", without_credentials(written));
     }
     Ok((uri, protocol))
 }

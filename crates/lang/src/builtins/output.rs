@@ -255,9 +255,12 @@ impl dyn Args + '_ {
 fn no_time_directive(format: &str) -> Option<String> {
     let mut rest = format;
     while let Some((_, after)) = rest.split_once('%') {
-        let directive = after.trim_start_matches(|c: char| "_-^#.:".contains(c) || c.is_ascii_digit());
+        let directive = after.trim_start_matches(|c: char| "_-^#:.".contains(c) || c.is_ascii_digit());
         let letter = directive.chars().next();
-        if !letter.is_some_and(|letter| "AaBbhCcDdeFfGgHkIljMmNnPpQqRrSsTtUuVvWwXxYyZz%".contains(letter)) {
+        let flags = &after[..after.len() - directive.len()];
+        // Directives of jiff, which prints times.
+        let known = if flags.contains('.') { "f" } else { "%AaBbCcDdeFfGgHhIjklMmNnPpQqRrSsTtUuVWwXxYyZz" };
+        if !letter.is_some_and(|letter| known.contains(letter)) {
             let end = after.len() - directive.len() + letter.map_or(0, char::len_utf8);
             return Some(format!("%{}", &after[..end]));
         }

@@ -263,10 +263,6 @@ impl Checker<'_> {
             |e: &Expr| matches!(&e.ty, Type::Pointer(to) if matches!(**to, Type::Int { bytes: 1, .. }));
         let unread = (is_text(lhs) && is_char_pointer(rhs)) || (is_text(rhs) && is_char_pointer(lhs));
         let both_text = is_text(lhs) && is_text(rhs);
-        // A number stands for an argument that the probe does not have.
-        if self.diags().has_error_in("E0040", span) {
-            return int(0, Type::Bool, span);
-        }
         let error = self.error("E0212", span, format!("cannot compare {a} with {b} by `{}`", symbol(op)));
         if is_floating(&lhs.ty) || is_floating(&rhs.ty) {
             error.note(INTEGERS_ONLY).help(WHOLE_PART);

@@ -127,6 +127,9 @@ impl<'a> Checker<'a> {
     }
 
     fn unknown_ident(&mut self, name: &str, span: Span) -> Expr {
+        if name == ast::ABSENT {
+            return unknown(span);
+        }
         if let Some((_, alternative)) = table::ABSENT.iter().find(|(absent, _)| *absent == name) {
             self.error("E0223", span, format!("`{name}` is not supported")).help(*alternative);
             return unknown(span);

@@ -117,12 +117,6 @@ impl Diagnostics {
         self.add(Severity::Error, code, span, message.into())
     }
 
-    /// Whether an error with this code was found within a span: what follows from it needs no message.
-    pub(crate) fn has_error_in(&self, code: &str, span: Span) -> bool {
-        let is_in = |found: &Diagnostic| span.start <= found.span.start && found.span.end <= span.end;
-        self.list.iter().any(|found| found.code == code && is_in(found))
-    }
-
     /// Adds a warning.
     pub fn warning(&mut self, code: &'static str, span: Span, message: impl Into<String>) -> &mut Diagnostic {
         self.add(Severity::Warning, code, span, message.into())

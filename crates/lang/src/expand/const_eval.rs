@@ -20,9 +20,15 @@ pub(crate) fn truth_where<'e>(e: &'e Expr, meaning: &dyn Fn(&'e Expr) -> Option<
         ExprKind::Binary { op: op @ (BinaryOp::Eq | BinaryOp::Ne), lhs, rhs } => {
             same(lhs, rhs, meaning).map(|same| same == (*op == BinaryOp::Eq))
         }
-        ExprKind::Field { .. } => meaning(e).and_then(truth),
+        ExprKind::Field { .. } => meaning(e).and_then(self::truth),
         _ => Some(value(e, meaning)? != Value::Number(0)),
     }
+}
+
+/// `false` in place of a condition that never holds: it may name what only the body of an expanded clause has.
+pub(crate) fn as_never(condition: Option<&Expr>) -> Option<Expr> {
+    let never = condition.filter(|condition| truth(condition) == Some(false))?;
+    Some(Expr { kind: ExprKind::Bool(false), span: never.span })
 }
 
 /// `&&`, which `false` decides, or `||`, which `true` does.
@@ -45,14 +51,23 @@ fn both<'e>(
 
 /// Whether two values are the same: one of them may be one of several, none or each of which is the other.
 fn same<'e>(lhs: &'e Expr, rhs: &'e Expr, meaning: &dyn Fn(&'e Expr) -> Option<&'e Expr>) -> Option<bool> {
+    let (lhs_meant, rhs_meant) = (meaning(lhs), meaning(rhs));
+    if lhs_meant.is_some() || rhs_meant.is_some() {
+        // A meaning has names of its own.
+        return same(lhs_meant.unwrap_or(lhs), rhs_meant.unwrap_or(rhs), &|_| None);
+    }
     for (one, other) in [(lhs, rhs), (rhs, lhs)] {
-        let one = meaning(one).unwrap_or(one);
         if let ExprKind::Ternary { cond, then: Some(then), otherwise } = &one.kind {
             let (left, right) = (same(then, other, meaning)?, same(otherwise, other, meaning)?);
             return (left == right && is_pure(cond)).then_some(left);
         }
     }
-    Some(value(lhs, meaning)? == value(rhs, meaning)?)
+    match (value(lhs, meaning)?, value(rhs, meaning)?) {
+        (Value::Number(lhs), Value::Number(rhs)) => Some(lhs == rhs),
+        (Value::Text(lhs), Value::Text(rhs)) => Some(lhs == rhs),
+        // An error, which the checker reports.
+        _ => None,
+    }
 }
 
 #[derive(PartialEq)]
@@ -67,7 +82,7 @@ fn value<'e>(e: &'e Expr, meaning: &dyn Fn(&'e Expr) -> Option<&'e Expr>) -> Opt
         ExprKind::Str(text) => Some(Value::Text(text)),
         // Zero is the same at any width.
         ExprKind::Cast { expr, .. } => value(expr, meaning).filter(|value| *value == Value::Number(0)),
-        ExprKind::Field { .. } => meaning(e).and_then(|meant| value(meant, meaning)),
+        ExprKind::Field { .. } => meaning(e).and_then(|meant| value(meant, &|_| None)),
         _ => None,
     }
 }
@@ -112,6 +127,7 @@ mod tests {
             ("\"d\" != (pid == 1 ? \"a\" : \"b\")", Some(true)),
             ("(pid == 1 ? \"a\" : \"b\") == \"a\"", None),
             ("(pid == 1 ? \"a\" : comm) == \"b\"", None),
+            ("(pid == 1 ? \"a\" : \"b\") == 3", None),
             ("(@n++ == 1 ? \"a\" : \"b\") == \"c\"", None),
             ("(void *)0", Some(false)),
             ("(uint8)256", None),

@@ -21,8 +21,8 @@ use crate::diagnostics::wording::listed;
 use crate::expand::const_eval;
 use crate::expand::operations;
 use crate::expand::template::{
-    ArgsUse, ArgsUses, RenameVariables, SetSpan, added, body_of, complete_span, expression, hide_calls,
-    is_span, no_argument, used_arguments,
+    ArgsUse, ArgsUses, RenameVariables, SetSpan, absent, added, body_of, complete_span, expression,
+    hide_calls, is_span, no_argument, used_arguments,
 };
 use crate::source::span::{Span, WithSpan};
 use crate::syntax::ast::{Clause, Expr, ExprKind, Item, ProbeSpec, Script, SpecPart, Stmt, StmtKind};
@@ -139,7 +139,9 @@ impl Expansion<'_> {
         let Some(predicate) = clause.predicate.as_ref().filter(|e| const_eval::truth(e).is_none()) else {
             return;
         };
-        let message = format!("no record of `gpu:{}` meets this condition", kinds[0].name);
+        let names: Vec<String> = kinds.iter().map(|kind| format!("{PROVIDER}:{}", kind.name)).collect();
+        let message =
+            format!("no record of {} meets this condition", listed(names.iter().map(String::as_str), 3));
         let mut used = used_arguments(clause);
         used.retain(|(_, span)| predicate.span.start <= span.start && span.end <= predicate.span.end);
         let words = used.iter().filter_map(|(name, _)| {
@@ -152,7 +154,7 @@ impl Expansion<'_> {
         let mut own = clause.clone();
         let mut replace = Replace { kind, uses: ArgsUses::default(), diags: self.diags };
         visit::clause(&mut own, &mut replace);
-        let never = own.predicate.clone().filter(|condition| const_eval::truth(condition) == Some(false));
+        let never = const_eval::as_never(own.predicate.as_ref());
         let used = used_members(&own);
         let reads = |name: &&str| used.iter().any(|member| MEMBERS[*member].name == *name);
         // Records that threads of the program pass on themselves have a name, and no launch.
@@ -292,7 +294,7 @@ impl Visit for Replace<'_> {
                 None => {
                     let known: Vec<&str> = self.kind.args().map(|arg| arg.name).collect();
                     no_argument(self.diags, &format!("{PROVIDER}:{}", self.kind.name), name, &known);
-                    expression("0", e.span)
+                    absent(e.span)
                 }
             },
             Some(ArgsUse::All) => value(&all_arguments(self.kind), e.span),

@@ -218,7 +218,7 @@ impl Expansion<'_> {
             Replace { probe: &probe, count: 0, uses: ArgsUses::default(), spans: false, diags: self.diags };
         visit::clause(&mut own, &mut replace);
         let spans = replace.spans;
-        let never = own.predicate.clone().filter(|condition| const_eval::truth(condition) == Some(false));
+        let never = const_eval::as_never(own.predicate.as_ref());
         let body = body_of(own);
         let mut items = Vec::new();
         for hook in HOOKS {

@@ -21,7 +21,7 @@ use crate::diagnostics::Diagnostics;
 use crate::diagnostics::suggest::similar;
 use crate::diagnostics::wording::did_you_mean;
 use crate::expand::const_eval;
-use crate::expand::template::{RenameVariables, SetSpan, parsed};
+use crate::expand::template::{RenameVariables, SetSpan, absent, parsed};
 use crate::source::span::{Span, WithSpan};
 use crate::syntax::ast::{BinaryOp, Clause, Expr, ExprKind, Item, ProbeSpec, Script, SpecPart};
 use crate::syntax::visit::change::{self as visit, Visit};
@@ -272,7 +272,7 @@ impl Visit for ReplaceArguments<'_> {
             Ok(arg) => self.own_value(arg, e.span).kind,
             Err((message, help)) => {
                 self.diags.error("E0040", name.span, message).help.extend(help);
-                ExprKind::Int { value: 0, unsigned: false }
+                absent(e.span).kind
             }
         };
     }

@@ -9,7 +9,7 @@ use crate::diagnostics::Diagnostics;
 use crate::diagnostics::suggest::similar;
 use crate::diagnostics::wording::did_you_mean;
 use crate::source::span::{Source, Span, WithSpan};
-use crate::syntax::ast::{Block, Clause, Expr, ExprKind, Item, Name, Stmt, StmtKind, TypeName};
+use crate::syntax::ast::{self, Block, Clause, Expr, ExprKind, Item, Name, Stmt, StmtKind, TypeName};
 use crate::syntax::parse::parse;
 use crate::syntax::visit::change::{self as visit, Visit};
 use crate::syntax::visit::{Preorder, look};
@@ -197,6 +197,11 @@ pub(super) fn hide_calls(e: &mut Expr) {
         }
     });
     visit::expr(e, &mut rename);
+}
+
+/// A stand-in for an argument that the probe does not have: nothing that follows from it is an error.
+pub(crate) fn absent(span: Span) -> Expr {
+    Expr { kind: ExprKind::Ident(ast::ABSENT.into()), span }
 }
 
 /// Reports an argument that a probe does not have.

@@ -316,6 +316,9 @@ pub enum StmtKind {
     Return(Option<Expr>),
 }
 
+/// A name that stands for a value whose absence was reported. No script can write it.
+pub const ABSENT: &str = "@absent";
+
 /// An expression.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Expr {

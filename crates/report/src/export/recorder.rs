@@ -412,7 +412,7 @@ impl Recorder {
                 Data::Text(self.shared(context.text(value).as_bytes()))
             }
             Value::Stack { map, id, tgid, .. } => Data::Stack(stack(context, *map, *id, *tgid)),
-            Value::Either(_, value) => self.data(context, value),
+            Value::Either(_, value, _) => self.data(context, value),
             Value::Usym { .. }
             | Value::Timestamp(..)
             | Value::Lookup(..)

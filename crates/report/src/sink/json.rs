@@ -113,14 +113,19 @@ impl<W: Write> JsonSink<W> {
     /// Writes a text, or an object if the values have names.
     fn formatted(&mut self, context: Context, format: &[Piece], values: &[Value]) -> io::Result<()> {
         match named(format, values) {
-            Some(cells) => self.line("row", &row(context, cells)),
+            Some(cells) => {
+                let names = table::names_with_units(std::slice::from_ref(cells));
+                self.line("row", &row(context, &names, cells))
+            }
             None => self.line("printf", &string(&printf(format, values, context))),
         }
     }
 
     /// Writes a table as an array of objects.
     fn table(&mut self, context: Context, table: &Table) -> io::Result<()> {
-        let rows: Vec<String> = table.rows().iter().map(|cells| row(context, cells)).collect();
+        let all = table.rows();
+        let names = table::names_with_units(all);
+        let rows: Vec<String> = all.iter().map(|cells| row(context, &names, cells)).collect();
         self.line("table", &format!("[{}]", rows.join(", ")))
     }
 
@@ -263,12 +268,12 @@ fn kind(map: &Map) -> &'static str {
     }
 }
 
-/// An object with the cells of a row. Cells whose names begin with `_` are only for people, and omitted.
-fn row(context: Context, cells: &[(String, Value)]) -> String {
-    let cell = |(name, value): &(String, Value)| {
+/// An object with the cells of a row, under these names. Cells whose names begin with `_` are only for people, and omitted.
+fn row(context: Context, names: &[String], cells: &[(String, Value)]) -> String {
+    let cell = |(name, (_, value)): (&String, &(String, Value))| {
         format!("{}: {}", string(name.as_bytes()), cell_of_table(context, value))
     };
-    let known = cells.iter().filter(|(name, _)| !name.starts_with('_'));
+    let known = names.iter().zip(cells).filter(|(name, _)| !name.starts_with('_'));
     format!("{{{}}}", known.map(cell).collect::<Vec<_>>().join(", "))
 }
 
@@ -277,7 +282,7 @@ fn cell_of_table(context: Context, value: &Value) -> String {
     match value {
         Value::Lookup(Lookup::Size | Lookup::Time, number_of) => number(i128::from(*number_of)),
         Value::Lookup(Lookup::Percent, tenths) => units::tenths(*tenths),
-        Value::Either(_, value) => cell_of_table(context, value),
+        Value::Either(_, value, _) => cell_of_table(context, value),
         Value::Enum(..) => string(context.text(value).as_bytes()),
         nothing if table::is_nothing(nothing) => "null".into(),
         other => value_json(context, other),
@@ -352,7 +357,7 @@ fn value_json(context: Context, value: &Value) -> String {
             let trailer = if *cut { context.manifest.truncation_trailer.as_bytes() } else { b"" };
             string(&[bytes, trailer].concat())
         }
-        Value::Either(_, value) => value_json(context, value),
+        Value::Either(_, value, _) => value_json(context, value),
         Value::Lookup(Lookup::Float, bits) if f32::from_bits(*bits as u32).is_finite() => units::float(*bits),
         Value::Lookup(Lookup::Double, bits) if f64::from_bits(*bits as u64).is_finite() => {
             units::double(*bits)

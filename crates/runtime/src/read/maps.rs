@@ -622,7 +622,7 @@ fn encode(value: &Value, ty: &Type, out: &mut [u8]) {
                 encode(element, ty, &mut out[at * ty.size() as usize..]);
             }
         }
-        (Value::Either(which, value), Type::Either(parts)) => {
+        (Value::Either(which, value, _), Type::Either(parts)) => {
             put(&(*which as u32).to_le_bytes(), 4);
             encode(value, &parts[*which], &mut out[wire::layout::tuple(parts).offsets[*which] as usize..]);
         }

@@ -90,7 +90,7 @@ impl Tracer {
     /// Resumes threads of a process. Its first thread is the last one: a debugger that attaches begins there, and must find that none of
     /// the others is traced any more.
     fn detach(&self, pid: u32, threads: &[u32]) {
-        let (first, others): (Vec<u32>, Vec<u32>) = threads.iter().partition(|tid| **tid == pid);
+        let (first, others): (HashSet<u32>, HashSet<u32>) = threads.iter().partition(|tid| **tid == pid);
         // Threads that were killed cannot be detached: they stay here, to be freed when they have ended. The number of one that can,
         // or that was freed, may become that of a child of this process.
         lock(&self.seized).retain(|tid| !others.contains(tid) || ptrace::detach(*tid).is_err());

@@ -223,8 +223,14 @@ impl Buffer {
         attr.__bindgen_anon_2.wakeup_watermark = 1;
         let event = sys::perf_event_open(&mut attr, -1, cpu as i32)?;
         let page = rustix::param::page_size();
-        let memory = MemoryMapping::shared(event.as_fd(), 0, (1 + pages) * page, true)?;
-        Ok(Buffer { event, memory, size: pages * page, spare: Vec::new() })
+        match MemoryMapping::shared(event.as_fd(), 0, (1 + pages) * page, true) {
+            Ok(memory) => Ok(Buffer { event, memory, size: pages * page, spare: Vec::new() }),
+            // Without the right to lock memory.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied && pages > FEWEST_PAGES => {
+                Buffer::open(cpu, forks, FEWEST_PAGES)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Appends what is in the buffer.

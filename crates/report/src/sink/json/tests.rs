@@ -162,12 +162,26 @@ fn a_table_is_an_array_of_objects() {
         ("calls", int(3)),
         ("result", Value::Enum(0, 2)),
         ("took", Value::Lookup(Lookup::Time, 950)),
-        ("mean", Value::Either(0, Box::new(Value::Str(b"-".into(), false)))),
+        ("mean", Value::Either(0, Box::new(Value::Str(b"-".into(), false)), Some(Lookup::Time))),
+        ("copied_per_s", Value::Str(b"-".into(), false)),
+        ("bytes", Value::Lookup(Lookup::Size, 64)),
+        ("response", Value::Lookup(Lookup::Time, 5)),
+        ("both", Value::Lookup(Lookup::Time, 6)),
+        ("both_ns", int(6)),
+        ("share_percent", Value::Lookup(Lookup::Percent, 40)),
     ];
-    let table = Table::new(cells.map(|(name, value)| (name.to_owned(), value)).to_vec());
+    let row = |cells: &[(&str, Value)]| {
+        cells.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect()
+    };
+    let mut table = Table::new(row(&cells));
+    let mut other = cells.clone();
+    other[4].1 = Value::Lookup(Lookup::Size, 8);
+    assert_eq!(table.push(row(&other)), Ok(()));
     let header = Header { event: 0, cpu: 0, time_ns: 7, tgid: 1, tid: 1 };
     assert_eq!(
         written(&manifest(), Output::Table(header, table)),
-        "{\"type\": \"table\", \"data\": [{\"calls\": 3, \"result\": \"CUDA_ERROR_OUT_OF_MEMORY\", \"took\": 950, \"mean\": null}]}"
+        "{\"type\": \"table\", \"data\": [{\"calls\": 3, \"result\": \"CUDA_ERROR_OUT_OF_MEMORY\", \"took_ns\": 950, \"mean_ns\": null, \
+         \"copied_bytes_per_s\": null, \"bytes\": 64, \"response_ns\": 5, \"both\": 6, \"both_ns\": 6, \"share_percent\": 4.0}, {\"calls\": 3, \"result\": \"CUDA_ERROR_OUT_OF_MEMORY\", \
+         \"took_ns\": 950, \"mean_ns\": null, \"copied_bytes_per_s\": 8, \"bytes\": 64, \"response_ns\": 5, \"both\": 6, \"both_ns\": 6, \"share_percent\": 4.0}]}"
     );
 }
