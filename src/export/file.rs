@@ -366,23 +366,24 @@ pub fn cannot_write(path: &Path, error: &io::Error) -> anyhow::Error {
 
 /// Refuses a file in a folder that does not exist, or that is one itself.
 pub fn check_folder(path: &Path) -> anyhow::Result<()> {
-    let missing = io::Error::from(io::ErrorKind::NotFound);
-    match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() && !folder.exists() => {
-            Err(cannot_write(path, &missing))
-        }
-        _ if path.is_dir() => Err(cannot_write(path, &io::Error::from_raw_os_error(libc::EISDIR))),
-        _ => Ok(()),
+    match missing_folder(path) {
+        Some(_) => Err(cannot_write(path, &io::ErrorKind::NotFound.into())),
+        None if path.is_dir() => Err(cannot_write(path, &io::Error::from_raw_os_error(libc::EISDIR))),
+        None => Ok(()),
     }
 }
 
 /// Why a file cannot be written.
 fn why_unwritten(path: &Path, error: &io::Error) -> String {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.exists());
-    match folder.filter(|_| error.kind() == io::ErrorKind::NotFound) {
+    match missing_folder(path).filter(|_| error.kind() == io::ErrorKind::NotFound) {
         Some(folder) => format!("there is no folder `{}`", folder.display()),
         None => error.to_string(),
     }
+}
+
+/// The folder of a file, if it does not exist.
+fn missing_folder(path: &Path) -> Option<&Path> {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.exists())
 }
 
 /// Creates a file that must not exist, and its folder. What is new belongs to the owner.

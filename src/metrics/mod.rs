@@ -215,8 +215,7 @@ pub struct MetricsOutputs<'a> {
 
 /// Listens on the addresses of `--export openmetrics=ADDR`.
 pub fn bind(cli: &Cli) -> anyhow::Result<Vec<Server>> {
-    let requests = cli.export.iter().filter(|request| request.kind.name == export::kinds::OPENMETRICS);
-    requests.map(|request| Server::bind(&request.dest)).collect()
+    endpoints(cli).map(|request| Server::bind(&request.dest)).collect()
 }
 
 /// Refuses addresses of endpoints and settings that are none, without listening.
@@ -224,8 +223,12 @@ pub fn check(cli: &Cli) -> anyhow::Result<()> {
     if cli.export.iter().any(|request| request.kind.metrics && request.kind.open.is_some()) {
         push_interval()?;
     }
-    let is_endpoint = |request: &&ExportRequest| request.kind.name == export::kinds::OPENMETRICS;
-    cli.export.iter().filter(is_endpoint).try_for_each(|request| server::addresses(&request.dest).map(drop))
+    endpoints(cli).try_for_each(|request| server::addresses(&request.dest).map(drop))
+}
+
+/// The exports that are scraped.
+fn endpoints(cli: &Cli) -> impl Iterator<Item = &ExportRequest> {
+    cli.export.iter().filter(|request| request.kind.name == export::kinds::OPENMETRICS)
 }
 
 /// Time between two exports of metrics to a receiver.
