@@ -7,7 +7,7 @@ takes as many requests as are there. `--plant` adds faults that servers really h
 
     wait    the host asks after every token whether all sequences have ended
     loop    a penalty for repeated words is computed sequence by sequence
-    leak    the scores of every token are kept for a log that nobody reads
+    leak    scores of every token are kept for a log that nobody reads
 """
 import argparse
 import http.server
@@ -16,7 +16,7 @@ import queue
 import threading
 import time
 
-BATCH = 8
+BATCH = 16
 PROMPT_TOKENS = 64
 NEW_TOKENS = 64
 VOCABULARY = 32000
@@ -35,7 +35,7 @@ class Engine:
         self.faults = faults
         torch.manual_seed(1)
         config = transformers.LlamaConfig(
-            vocab_size=VOCABULARY, hidden_size=1024, intermediate_size=2816, num_hidden_layers=12, num_attention_heads=16,
+            vocab_size=VOCABULARY, hidden_size=1024, intermediate_size=2816, num_hidden_layers=2, num_attention_heads=16,
             num_key_value_heads=4, max_position_embeddings=PROMPT_TOKENS + NEW_TOKENS + 1,
         )
         self.model = transformers.LlamaForCausalLM(config).to("cuda", torch.bfloat16).eval()
@@ -76,7 +76,7 @@ class Engine:
                 self.tokens.copy_(scores.argmax(dim=-1, keepdim=True))
                 self.answer[:, step : step + 1] = self.tokens
                 if "leak" in self.faults:
-                    self.log.append(scores.clone())  # PLANTED: leak
+                    self.log.append(scores[:, :1024].clone())  # PLANTED: leak
                 if "wait" in self.faults and bool((self.tokens == END).all()):  # PLANTED: wait
                     break
                 self.graph.replay()

@@ -46,7 +46,7 @@ trace() {
 }
 
 # rate [SECONDS]: how many tokens come back.
-rate() { "$python" "$here/load.py" --seconds "${1:-5}" | tail -1; }
+rate() { "$python" "$here/load.py" --seconds "${1:-8}" | tail -1; }
 
 say 'The server without faults'
 serve none

@@ -1,4 +1,5 @@
-"""Programs for recordings.sh: python3 recordings.py ranges|rank|decode"""
+"""Programs for recordings.sh: python3 recordings.py ranges|rank|decode|train [profiler]"""
+import contextlib
 import os
 import sys
 import time
@@ -38,24 +39,48 @@ def rank():
     dist.destroy_process_group()
 
 
+def best(run, first, rounds):
+    """Prints the best time of `rounds`, after `first` others; under torch.profiler if that is asked for."""
+
+    def timed():
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        run()
+        torch.cuda.synchronize()
+        return (time.perf_counter() - start) * 1e3
+
+    with torch.profiler.profile() if "profiler" in sys.argv else contextlib.nullcontext():
+        for _ in range(first):
+            timed()
+        print(f"best ms {min(timed() for _ in range(rounds)):.1f}")
+
+
 def decode():
-    """Greedy decoding by a small GPT-2; prints the best time of twelve."""
+    """Greedy decoding by a small GPT-2."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
     torch.manual_seed(0)
     model = GPT2LMHeadModel(GPT2Config(n_layer=6)).cuda().eval()
     ids = torch.randint(0, 50000, (1, 8), device="cuda")
-
-    def run():
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        with torch.no_grad():
-            model.generate(ids, max_new_tokens=32, min_new_tokens=32, do_sample=False, pad_token_id=0)
-        torch.cuda.synchronize()
-        return (time.perf_counter() - start) * 1e3
-
-    [run() for _ in range(3)]
-    print(f"best ms {min(run() for _ in range(12)):.1f}")
+    with torch.no_grad():
+        best(lambda: model.generate(ids, max_new_tokens=32, min_new_tokens=32, do_sample=False, pad_token_id=0), 3, 12)
 
 
-{"ranges": ranges, "rank": rank, "decode": decode}[sys.argv[1]]()
+def train():
+    """Steps of a training of the same model."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    torch.manual_seed(0)
+    model = GPT2LMHeadModel(GPT2Config(n_layer=6)).cuda()
+    optimizer = torch.optim.AdamW(model.parameters())
+    words = torch.randint(0, 50000, (2, 64), device="cuda")
+
+    def step():
+        model(input_ids=words, labels=words).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    best(step, 10, 60)
+
+
+{"ranges": ranges, "rank": rank, "decode": decode, "train": train}[sys.argv[1]]()
