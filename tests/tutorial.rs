@@ -1,4 +1,5 @@
-//! The tutorial: each of its commands, run as it stands there, prints what is shown there. Numbers may differ, and `[...]` stands for any lines.
+//! The tutorial: each of its commands, run as it stands there, prints what is shown there. Numbers may differ, rows of a table may have another
+//! order (that of their times), and `[...]` stands for any lines.
 
 mod common;
 
@@ -38,19 +39,46 @@ fn masked(line: &str) -> String {
     NUMBER.replace_all(&line, "#").split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Whether the printed lines are those that are shown.
+/// Whether the printed lines are those that are shown; empty ones only end tables.
 fn is_shown(shown: &[String], printed: &[String]) -> bool {
-    match shown {
-        [] => printed.is_empty(),
-        [any, rest @ ..] if any == "[...]" => {
+    match (shown, printed) {
+        ([empty, shown @ ..], printed) if empty.is_empty() => is_shown(shown, printed),
+        (shown, [empty, printed @ ..]) if empty.is_empty() => is_shown(shown, printed),
+        ([], printed) => printed.is_empty(),
+        ([any, rest @ ..], printed) if any == ANY => {
             (0..=printed.len()).any(|from| is_shown(rest, &printed[from..]))
         }
-        [first, rest @ ..] => printed.first() == Some(first) && is_shown(rest, &printed[1..]),
+        ([head, shown @ ..], [same, printed @ ..]) if head == same && is_head(head) => {
+            let end = shown.iter().position(|line| line.is_empty() || line == ANY).unwrap_or(shown.len());
+            let (rows, shown) = shown.split_at(end);
+            without(rows, printed).is_some_and(|printed| is_shown(shown, &printed))
+        }
+        ([first, shown @ ..], [same, printed @ ..]) => first == same && is_shown(shown, printed),
+        _ => false,
     }
 }
 
-fn without_empty_lines<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<String> {
-    lines.map(masked).filter(|line| !line.is_empty()).collect()
+const ANY: &str = "[...]";
+
+/// Whether a line is the head of a table: words in capitals.
+fn is_head(line: &str) -> bool {
+    line.split(' ').count() > 1
+        && line.contains(|letter: char| letter.is_ascii_uppercase())
+        && !line.contains(|letter: char| letter.is_ascii_lowercase() || letter == '#')
+}
+
+/// Printed lines but for these rows of the table that they begin with, which may have another order; none if a row is not there.
+fn without(rows: &[String], printed: &[String]) -> Option<Vec<String>> {
+    let mut left = printed.to_vec();
+    for row in rows {
+        let at = left.iter().take_while(|line| !line.is_empty()).position(|line| line == row)?;
+        left.remove(at);
+    }
+    Some(left)
+}
+
+fn all_masked<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<String> {
+    lines.map(masked).collect()
 }
 
 #[test]
@@ -74,17 +102,30 @@ fn each_command_of_the_tutorial_prints_what_it_shows() {
             .output()
             .expect("a shell");
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        let (shown, printed) =
-            (without_empty_lines(lines.iter().map(String::as_str)), without_empty_lines(said.lines()));
+        let (shown, printed) = (all_masked(lines.iter().map(String::as_str)), all_masked(said.lines()));
         assert!(is_shown(&shown, &printed), "{command}\n{said}\n--- as\n{printed:#?}\n--- shown\n{shown:#?}");
     }
 }
 
 #[test]
 fn any_lines_may_be_left_out() {
-    let lines = |text: &str| without_empty_lines(text.lines());
+    let lines = |text: &str| all_masked(text.lines());
     assert!(is_shown(&lines("a 5\n[...]\nb"), &lines("a  17 us\nx\ny\nb")));
     assert!(is_shown(&lines("a\n[...]"), &lines("a")));
     assert!(!is_shown(&lines("a\n[...]\nb"), &lines("a\nx")));
     assert!(!is_shown(&lines("a"), &lines("a\nb")));
+}
+
+#[test]
+fn rows_may_have_another_order() {
+    let lines = |text: &str| all_masked(text.lines());
+    let printed = "SHARE %  WHAT\n 60  b\n 40  a\n\nend";
+    assert!(is_shown(&lines("SHARE %  WHAT\n 50  a\n 50  b\n\nend"), &lines(printed)));
+    assert!(is_shown(
+        &lines("SHARE %  WHAT\n 50  a\n[...]\nend"),
+        &lines("SHARE %  WHAT\n 60  b\n 40  a\nend")
+    ));
+    assert!(!is_shown(&lines("SHARE %  WHAT\n 50  a\n\nend"), &lines(printed)));
+    assert!(!is_shown(&lines("SHARE %  WHAT\n 50  a\n 50  a\n\nend"), &lines(printed)));
+    assert!(!is_shown(&lines("end\nSHARE %  WHAT\n 50  a\n 50  b"), &lines(printed)));
 }
