@@ -81,6 +81,16 @@ pub const BY_QUESTION: &[(&str, &[&str])] = &[
     ("Many machines, for days", &["metrics"]),
 ];
 
+/// Macros that scripts import, by path.
+const LIBRARIES: &[(&str, &str)] = &[("lib/percentiles.ct", include_str!("../scripts/lib/percentiles.ct"))];
+
+/// What an import finds without a file: a library by its path, or a script by its name. File name in messages, and text.
+pub fn imported(path: &str) -> Option<(String, &'static str)> {
+    let library = LIBRARIES.iter().find(|(name, _)| *name == path);
+    let script = || find(path).map(|script| (format!("{path}.ct"), script.text));
+    library.map(|(name, text)| ((*name).to_owned(), *text)).or_else(script)
+}
+
 /// The script with this name.
 pub fn find(name: &str) -> Option<&'static BundledScript> {
     SCRIPTS.iter().find(|script| script.name == name)

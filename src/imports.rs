@@ -17,9 +17,9 @@ impl Files for Disk {
     fn import(&self, from: &str, path: &str) -> Result<Vec<ImportedScript>, String> {
         let beside = Path::new(from).parent().unwrap_or(Path::new("")).join(path);
         if !beside.exists()
-            && let Some(script) = bundled::find(path)
+            && let Some((name, text)) = bundled::imported(path)
         {
-            return Ok(vec![ImportedScript { name: format!("{path}.ct"), text: script.text.into() }]);
+            return Ok(vec![ImportedScript { name, text: text.into() }]);
         }
         let found = beside.canonicalize().map_err(|error| match error.kind() {
             std::io::ErrorKind::NotFound => {

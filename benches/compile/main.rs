@@ -109,12 +109,12 @@ impl host::Kernel for AnyKernel {
     }
 }
 
-/// Resolver of scripts that are imported by name.
+/// Resolver of libraries that bundled scripts import.
 struct Parts;
 
 impl import::Files for Parts {
     fn import(&self, _: &str, name: &str) -> Result<Vec<ImportedScript>, String> {
-        let path = format!("{}/scripts/lib/{name}.ct", env!("CARGO_MANIFEST_DIR"));
+        let path = format!("{}/scripts/{name}", env!("CARGO_MANIFEST_DIR"));
         let text = std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
         Ok(vec![ImportedScript { name: name.to_owned(), text }])
     }

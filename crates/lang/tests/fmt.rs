@@ -35,7 +35,7 @@ fn golden_files() {
 
 #[test]
 fn bundled_scripts_are_formatted() {
-    for path in files("scripts", "ct") {
+    for path in files("scripts", "ct").into_iter().chain(files("scripts/lib", "ct")) {
         let script = std::fs::read_to_string(&path).unwrap();
         assert!(formatted(&script).unwrap() == script, "cudatrace fmt {}", path.display());
     }

@@ -29,8 +29,8 @@ pub(crate) enum RecordOutput<'a> {
     Entry(u32, &'a [Value], Option<&'a Cell>),
     /// `time(...)`
     Time(String),
-    /// `rows(...)` without rows: the script's text for that case.
-    NoRows(&'a [u8]),
+    /// `rows(...)` without rows: the script's text for that case, and the name of the table.
+    NoRows(&'a [u8], &'a str),
     /// `rows(top)`: number of rows that are not shown.
     MoreRows(&'a Value),
     /// `span(...)`, `event(...)`, `counter(...)`
@@ -92,8 +92,8 @@ impl<'a> RecordOutput<'a> {
                 let wall = context.names.wall_clock_ns(header.time_ns);
                 RecordOutput::Time(context.names.strftime(format, wall))
             }
-            EventKind::Rows { none, .. } => {
-                values.first().map_or(RecordOutput::NoRows(none), RecordOutput::MoreRows)
+            EventKind::Rows { none, name, .. } => {
+                values.first().map_or(RecordOutput::NoRows(none, name), RecordOutput::MoreRows)
             }
             EventKind::Export { what, name, hidden, keys } => {
                 let name = name.as_deref();

@@ -22,13 +22,19 @@ pub type Cells = Vec<(String, Value)>;
 /// Rows with the same columns; there is at least one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Table {
+    name: String,
     rows: Vec<Cells>,
 }
 
 impl Table {
-    /// A table of one row.
-    pub fn new(first: Cells) -> Table {
-        Table { rows: vec![first] }
+    /// A table of one row. The name is for programs that read it, and may be empty.
+    pub fn new(name: &str, first: Cells) -> Table {
+        Table { name: name.to_owned(), rows: vec![first] }
+    }
+
+    /// The name for programs that read it; empty for tables without.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// Adds a row; returns it if it has other columns.
@@ -218,7 +224,7 @@ mod tests {
             cells(&[("calls_per_s", Value::Uint(calls, 8)), ("grid", grid), ("each", each), ("name", name)])
         };
         let some = Value::Either(0, Box::new(Value::Uint(7, 8)), None);
-        let mut table = Table::new(row(8, grid(16, 1, 1), some, text("a")));
+        let mut table = Table::new("", row(8, grid(16, 1, 1), some, text("a")));
         table.push(row(1234567, grid(4, 2, 1), text("-"), text("b"))).unwrap();
         assert_eq!(
             drawn(&table),
@@ -230,7 +236,7 @@ mod tests {
     fn percentages_of_a_whole_add_up() {
         let share = |tenths| Value::Lookup(Lookup::Percent, tenths);
         let row = |tenths, name| cells(&[("share_percent", share(tenths)), ("name", text(name))]);
-        let mut table = Table::new(row(396, "a"));
+        let mut table = Table::new("", row(396, "a"));
         for (tenths, name) in [(254, "b"), (238, "c"), (56, "d"), (56, "e")] {
             table.push(row(tenths, name)).unwrap();
         }
@@ -243,8 +249,10 @@ mod tests {
     #[test]
     fn stacks_are_below_their_rows() {
         let stack = Value::Stack { map: 0, id: 1, tgid: 7, mode: wire::types::StackMode::Bpftrace };
-        let table =
-            Table::new(cells(&[("tiny_percent", Value::Int(3, 8)), ("stack", stack), ("who", text("x"))]));
+        let table = Table::new(
+            "",
+            cells(&[("tiny_percent", Value::Int(3, 8)), ("stack", stack), ("who", text("x"))]),
+        );
         assert_eq!(
             drawn(&table),
             "TINY %  WHO\n     3  x\n        main+16@a.c:3\n        [inlined] f\n        0xff\n"
@@ -253,7 +261,7 @@ mod tests {
 
     #[test]
     fn other_columns_are_another_table() {
-        let mut table = Table::new(cells(&[("a", text("x"))]));
+        let mut table = Table::new("", cells(&[("a", text("x"))]));
         assert!(table.push(cells(&[("b", text("x"))])).is_err());
     }
 }

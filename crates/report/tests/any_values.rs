@@ -97,7 +97,7 @@ fn events(numbers: &mut Numbers, types: &[Type]) -> Vec<Event> {
         EventKind::PrintEntry { map: 0 },
         EventKind::PrintEntry { map: 1 },
         EventKind::Printf { format: with_values() },
-        EventKind::Rows { top: 1, none: Vec::new() },
+        EventKind::Rows { top: 1, none: Vec::new(), name: "calls".into() },
         EventKind::Time { format: "%H".into() },
         message(Message::Error, with_values()),
         message(Message::Join, with_values()),

@@ -382,7 +382,7 @@ impl<'m, E: Engine> Session<'m, E> {
         let what = match &event.kind {
             EventKind::Printf { format } => What::Printf(format.clone(), values),
             EventKind::Message { what, format, .. } => What::Message(*what, format.clone(), values),
-            EventKind::Rows { top, none } => What::Rows(*top, none.clone()),
+            EventKind::Rows { top, none, .. } => What::Rows(*top, none.clone()),
             EventKind::Print => What::Print(values.remove(0)),
             EventKind::PrintEntry { map } => self.entry(*map, values)?,
             EventKind::PrintMap { map, top, div } => {

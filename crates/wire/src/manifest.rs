@@ -24,7 +24,7 @@ pub fn is_task_end(category: &str, event: &str) -> bool {
 }
 
 /// Version of this format; a reader refuses other versions.
-pub const VERSION: u32 = 23;
+pub const VERSION: u32 = 24;
 /// Bit of [`Manifest::gpu_kinds`]: the records need the time and the thread of the call that launched the work.
 pub const GPU_LAUNCHES: u32 = 1 << 31;
 /// Bit of [`Manifest::gpu_kinds`]: the records need the range of NVTX around that call.
@@ -312,13 +312,15 @@ pub enum EventKind {
         /// Parsed format.
         format: Vec<Piece>,
     },
-    /// `rows(top, "none")`: prints the lines that were kept for it. A value is the number of further lines.
+    /// `rows(top, "none", "name")`: prints the lines that were kept for it. A value is the number of further lines.
     Rows {
         /// Number of lines; 0: all.
         top: u32,
         /// Line to print if no lines were kept; empty: none.
         #[serde(default)]
         none: Vec<u8>,
+        /// Name of the table for programs that read it; empty: none.
+        name: String,
     },
     /// `errorf(format, ...)` and similar functions: one value per directive.
     Message {

@@ -36,8 +36,8 @@ impl<'p> Body<'_, 'p> {
                 let kind = self.message(*what, format, calls);
                 self.event(kind, &args);
             }
-            StmtKind::Rows { top, none } => {
-                self.event(EventKind::Rows { top: *top, none: none.clone() }, &[]);
+            StmtKind::Rows { top, none, name } => {
+                self.event(EventKind::Rows { top: *top, none: none.clone(), name: name.clone() }, &[]);
             }
             StmtKind::Signal { number, thread } => self.signal(number, *thread),
             StmtKind::Export { what, name, hidden, fields } => {

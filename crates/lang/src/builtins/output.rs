@@ -35,9 +35,9 @@ pub(super) static ROWS: &[BuiltinSpec] = &[
     ),
     call(
         Action(|c, f, _| c.rows(f.args)),
-        0..=2,
-        "rows([top[, \"none\"]])",
-        "prints the lines of `row` of this thread since the last `rows`, the largest weight first, and the number of omitted lines; without lines, prints the text",
+        0..=3,
+        "rows([top[, \"none\"[, \"name\"]]])",
+        "prints the lines of `row` of this thread since the last `rows`, the largest weight first, and the number of omitted lines; without lines, prints the text; the name is that of the table in `-f json`",
         "END { for ($kv : @) { row($kv.1, \"%s\\n\", $kv.0) } rows(10, \"no call\") } uprobe:libcuda:cu* { @[func] = count() }",
     ),
     call(
@@ -225,11 +225,12 @@ impl dyn Args + '_ {
         })
     }
 
-    /// `rows()`, `rows(10)`, `rows(10, "nothing was seen")`
+    /// `rows()`, `rows(10)`, `rows(10, "nothing was seen")`, `rows(10, "nothing was seen", "calls")`
     pub(crate) fn rows(&mut self, args: &[ast::Expr]) -> Option<StmtKind> {
         let top = self.print_number(args.first(), "the number of rows")?;
         let none = args.get(1).map_or(Some(Vec::new()), |none| self.text(none, "the text of `rows`"))?;
-        Some(StmtKind::Rows { top, none })
+        let name = args.get(2).map_or(Some(Vec::new()), |name| self.text(name, "the name of a table"))?;
+        Some(StmtKind::Rows { top, none, name: String::from_utf8_lossy(&name).into_owned() })
     }
 
     /// `time()`, `time("%H:%M ")`

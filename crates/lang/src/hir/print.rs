@@ -159,8 +159,14 @@ impl<'a> Printer<'a> {
             StmtKind::Exit { code } => format!("exit({})", self.expr(code)),
             StmtKind::Printf { format, args } => self.printf("printf", format, args),
             StmtKind::Message { what, format, args, .. } => self.printf(what.function(), format, args),
-            StmtKind::Rows { top, none } if none.is_empty() => format!("rows({top})"),
-            StmtKind::Rows { top, none } => format!("rows({top}, {:?})", String::from_utf8_lossy(none)),
+            StmtKind::Rows { top, none, name } => {
+                let none = String::from_utf8_lossy(none);
+                match (none.as_ref(), name.as_str()) {
+                    ("", "") => format!("rows({top})"),
+                    (_, "") => format!("rows({top}, {none:?})"),
+                    _ => format!("rows({top}, {none:?}, {name:?})"),
+                }
+            }
             StmtKind::Signal { number, thread } => {
                 let function = if *thread { "signal_thread" } else { "signal" };
                 format!("{function}({})", self.expr(number))

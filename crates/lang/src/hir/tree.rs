@@ -590,6 +590,8 @@ pub enum StmtKind {
         top: u32,
         /// The line to print without rows; empty: no line.
         none: Vec<u8>,
+        /// The name of the table for programs; empty: no name.
+        name: String,
     },
     /// `signal(n)` to the process or thread that the probe interrupted; signals that the kernel did not send are
     /// counted.

@@ -169,7 +169,7 @@ impl Recorder {
                 let snapshot = Snapshot { map, entries: vec![entry], top: 0, div: 0 };
                 return Some(self.table(context, &snapshot, header.time_ns));
             }
-            RecordOutput::NoRows(text) => (Text::Output, lossy(text)),
+            RecordOutput::NoRows(text, _) => (Text::Output, lossy(text)),
             // The number of further rows matters only if rows are truncated.
             RecordOutput::MoreRows(_) => return None,
         };

@@ -67,7 +67,7 @@ impl<W: Write> JsonSink<W> {
                 self.map(context, *map, &[&(key.to_vec(), cell)], 1)
             }
             RecordOutput::Time(text) => self.line("time", &string(text.as_bytes())),
-            RecordOutput::NoRows(_) => self.line("table", "[]"),
+            RecordOutput::NoRows(_, name) => self.table_line(name, "[]"),
             RecordOutput::MoreRows(count) => self.line("more_rows", &value_json(context, count)),
             RecordOutput::ExportValues(exported) => self.exported(context, header, exported),
         }
@@ -126,7 +126,19 @@ impl<W: Write> JsonSink<W> {
         let all = table.rows();
         let names = table::names_with_units(all);
         let rows: Vec<String> = all.iter().map(|cells| row(context, &names, cells)).collect();
-        self.line("table", &format!("[{}]", rows.join(", ")))
+        self.table_line(table.name(), &format!("[{}]", rows.join(", ")))
+    }
+
+    fn table_line(&mut self, name: &str, rows: &str) -> io::Result<()> {
+        let script = &self.script;
+        match name {
+            "" => self.line("table", rows),
+            name => writeln!(
+                self.out,
+                "{{\"type\": \"table\", \"name\": {}, {script}\"data\": {rows}}}",
+                string(name.as_bytes())
+            ),
+        }
     }
 
     fn snapshot(&mut self, context: Context, snapshot: &Snapshot) -> io::Result<()> {

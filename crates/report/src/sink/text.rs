@@ -66,7 +66,7 @@ impl<W: Write, N: Write> TextSink<W, N> {
                 None => Ok(()),
             },
             RecordOutput::Time(text) => self.out.write_all(text.as_bytes()),
-            RecordOutput::NoRows(text) => self.out.write_all(&[text, &b"\n"[..]].concat()),
+            RecordOutput::NoRows(text, _) => self.out.write_all(&[text, &b"\n"[..]].concat()),
             RecordOutput::MoreRows(count) => writeln!(self.out, "... {} more", context.text(count)),
             RecordOutput::ExportValues(exported) => self.exported(context, header, exported),
         }

@@ -119,7 +119,7 @@ impl<'a> Emitter<'a> {
         map_order::rows(Context { manifest, names: self.names, verbatim: false }, &mut rows, kept);
         let more = rows.len() - kept;
         rows.truncate(kept);
-        self.emit_lines(manifest, rows)?;
+        self.emit_lines(manifest, rows, name_of_table(manifest, header))?;
         match more {
             0 => Ok(()),
             more => {
@@ -132,23 +132,23 @@ impl<'a> Emitter<'a> {
     /// Emits the lines without a `rows`.
     pub(super) fn emit_rest(&mut self, manifest: &Manifest) -> Result<(), Failure> {
         let rows = self.rows.take_all();
-        self.emit_lines(manifest, rows)
+        self.emit_lines(manifest, rows, "")
     }
 
     /// Emits rows in order; consecutive rows with the same columns form a table.
-    fn emit_lines(&mut self, manifest: &Manifest, rows: Vec<Row>) -> Result<(), Failure> {
+    fn emit_lines(&mut self, manifest: &Manifest, rows: Vec<Row>, name: &str) -> Result<(), Failure> {
         let mut rows = rows.into_iter().peekable();
         while let Some((header, mut values)) = rows.next() {
             let Some(first) = table_row(manifest, header, &mut values) else {
                 self.emit(manifest, &Output::Event { header, values, cell: None })?;
                 continue;
             };
-            let mut table = Table::new(first);
+            let mut table = Table::new(name, first);
             while let Some((next, values)) = rows.peek_mut()
                 && let Some(cells) = table_row(manifest, *next, values)
             {
                 if let Err(other) = table.push(cells) {
-                    let before = std::mem::replace(&mut table, Table::new(other));
+                    let before = std::mem::replace(&mut table, Table::new(name, other));
                     self.emit(manifest, &Output::Table(header, before))?;
                 }
                 rows.next();
@@ -156,6 +156,14 @@ impl<'a> Emitter<'a> {
             self.emit(manifest, &Output::Table(header, table))?;
         }
         Ok(())
+    }
+}
+
+/// The name that `rows` gives to its table.
+fn name_of_table(manifest: &Manifest, header: Header) -> &str {
+    match manifest.events.get(header.event as usize).map(|event| &event.kind) {
+        Some(EventKind::Rows { name, .. }) => name,
+        _ => "",
     }
 }
 
@@ -261,7 +269,7 @@ impl Reader<'_> {
             EventKind::Message { what: Message::Row, .. } => {
                 return emitter.keep(self.manifest, header, values);
             }
-            EventKind::Rows { top, none } => {
+            EventKind::Rows { top, none, .. } => {
                 return emitter.emit_rows(self.manifest, header, *top, !none.is_empty());
             }
             EventKind::Message { .. } => {}

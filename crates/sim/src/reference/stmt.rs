@@ -78,7 +78,7 @@ impl Meaning<'_> {
                 let values = self.formatted(run, args);
                 run.queue.push(Later::Emit(What::Printf(format.clone(), values)));
             }
-            StmtKind::Rows { top, none } => {
+            StmtKind::Rows { top, none, .. } => {
                 run.queue.push(Later::Emit(What::Rows(*top, none.clone())));
             }
             StmtKind::Signal { number, thread } => {

@@ -173,14 +173,14 @@ fn a_table_is_an_array_of_objects() {
     let row = |cells: &[(&str, Value)]| {
         cells.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect()
     };
-    let mut table = Table::new(row(&cells));
+    let mut table = Table::new("calls", row(&cells));
     let mut other = cells.clone();
     other[4].1 = Value::Lookup(Lookup::Size, 8);
     assert_eq!(table.push(row(&other)), Ok(()));
     let header = Header { event: 0, cpu: 0, time_ns: 7, tgid: 1, tid: 1 };
     assert_eq!(
         written(&manifest(), Output::Table(header, table)),
-        "{\"type\": \"table\", \"data\": [{\"calls\": 3, \"result\": \"CUDA_ERROR_OUT_OF_MEMORY\", \"took_ns\": 950, \"mean_ns\": null, \
+        "{\"type\": \"table\", \"name\": \"calls\", \"data\": [{\"calls\": 3, \"result\": \"CUDA_ERROR_OUT_OF_MEMORY\", \"took_ns\": 950, \"mean_ns\": null, \
          \"copied_bytes_per_s\": null, \"bytes\": 64, \"response_ns\": 5, \"both\": 6, \"both_ns\": 6, \"share_percent\": 4.0}, {\"calls\": 3, \"result\": \"CUDA_ERROR_OUT_OF_MEMORY\", \
          \"took_ns\": 950, \"mean_ns\": null, \"copied_bytes_per_s\": 8, \"bytes\": 64, \"response_ns\": 5, \"both\": 6, \"both_ns\": 6, \"share_percent\": 4.0}]}"
     );
