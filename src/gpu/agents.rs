@@ -83,6 +83,14 @@ struct Agent {
     program: Option<Program>,
 }
 
+impl Agent {
+    /// Whether the process still executes the program that has the agent.
+    fn has_program(&self) -> bool {
+        let now = self.program.and_then(|program| Program::of(program.pid));
+        now.is_some_and(|now| now.has_memory() && Some(now) == self.program)
+    }
+}
+
 /// Why a process has no agent that has begun to load it.
 const ENDED: &str = "the trace has ended while the process loaded the library";
 
@@ -631,8 +639,15 @@ impl Watch for Agents<'_> {
         requested.into_iter().for_each(|pid| self.answer(pid, None));
         self.withdraw(session);
         self.sockets.values().for_each(|agent| agent.socket.end());
-        let pids: Vec<u32> = self.sockets.keys().copied().collect();
-        pids.into_iter().for_each(|pid| self.receive(pid, None));
+        let agents: Vec<(u32, bool)> =
+            self.sockets.iter().map(|(&pid, agent)| (pid, agent.has_program())).collect();
+        for (pid, has_program) in agents {
+            self.receive(pid, None);
+            // Its socket may be open for ever in a child that it has forked.
+            if !has_program && self.sockets.contains_key(&pid) {
+                self.end(pid);
+            }
+        }
         self.sockets.is_empty()
     }
 }

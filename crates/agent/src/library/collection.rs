@@ -175,9 +175,18 @@ extern "C" fn at_exit(_: *mut c_void) {
     presence::pass_on_last();
 }
 
+/// Signals 32 to 34, by which musl reaches all threads, as for setuid(2); glibc leaves its own out of a mask by itself.
+const OF_THE_C_LIBRARY: u64 = 0b111 << 31;
+
+/// Keeps forks waiting, which an exit does not wait for.
+fn no_forks() -> Option<NoForks> {
+    if presence::exits() { None } else { NoForks::begin() }
+}
+
 /// Starts the agent's thread, which gets no signals of the program.
 fn start_thread() -> bool {
-    let (all, mut before, mut thread) = ([u64::MAX; 16], [0u64; 16], 0);
+    let (mut all, mut before, mut thread) = ([u64::MAX; 16], [0u64; 16], 0);
+    all[0] &= !OF_THE_C_LIBRARY;
     // SAFETY: valid pointers, and a function that lives as long as the library.
     unsafe {
         sys::pthread_sigmask(sys::SIG_BLOCK, all.as_ptr(), before.as_mut_ptr());
@@ -391,6 +400,7 @@ impl Collection {
                 self.look_for_operators();
             }
             let asked = leaving::asked();
+            presence::stay_if_late();
             cupti.flush(is_over && (presence::exits() || !graphs::were_used()));
             clock.update();
             let mut pass_on = |kind, record| {
@@ -425,12 +435,13 @@ impl Collection {
         }
         drop(waiting);
         ranges::unhook();
-        let no_forks = NoForks::begin();
+        let no_forks = no_forks();
         leaving::unwatch();
         if !presence::exits() {
             operators::unhook();
         }
         drop(no_forks);
+        presence::stay_if_late();
         let departure = self.end();
         self.report.state = match departure {
             Departure::NotYet => State::EndsLater,
@@ -445,7 +456,7 @@ impl Collection {
             Departure::Unsubscribed => buffers::release_if_free(),
             Departure::NotYet => {}
         }
-        self.socket.send(&self.report);
+        self.socket.send_last(&self.report);
     }
 
     /// The tracer has ended.
@@ -481,7 +492,8 @@ impl Collection {
         end.until += LATER_GRAPHS;
         end.is_disabled = true;
         let is_over = !end.waits_for_graphs() || presence::exits();
-        let _no_forks = NoForks::begin();
+        let _no_forks = no_forks();
+        presence::stay_if_late();
         self.disable(cupti);
         is_over
     }
@@ -489,6 +501,7 @@ impl Collection {
     /// Reads all buffers that CUPTI has returned.
     fn drain(&mut self, cupti: Cupti, clock: &Clock, devices: &Devices, see: &mut impl FnMut(Kind, Record)) {
         while let Some(buffer) = buffers::returned() {
+            presence::stay_if_late();
             let mut at = core::ptr::null();
             while let Some(next) = cupti.next(buffer.bytes, buffer.used, at) {
                 at = next;

@@ -229,21 +229,24 @@ impl Library {
         if original == 0 || !at.is_multiple_of(size_of::<usize>()) {
             return;
         }
+        // SAFETY: a word of the library, which is not unloaded meanwhile.
+        let word = unsafe { &*core::ptr::with_exposed_provenance::<AtomicUsize>(at) };
+        let now = word.load(Acquire);
+        let new = match here {
+            // The word of a function that was not called yet leads into the library itself.
+            true if now == original || self.memory.contains(&now) => replacement,
+            false if now == replacement => original,
+            // A page is left alone: the loader may be writing to it, if another thread loads this library now.
+            _ => return,
+        };
         let page = core::ptr::with_exposed_provenance_mut(at / PAGE * PAGE);
         let is_protected = self.protected.contains(&at);
-        // SAFETY: a word of the library, which is not unloaded meanwhile; its page becomes what it was.
+        // SAFETY: its page becomes what it was.
         unsafe {
             if is_protected && sys::mprotect(page, PAGE, sys::PROT_READ_WRITE) != 0 {
                 return;
             }
-            let word = &*core::ptr::with_exposed_provenance::<AtomicUsize>(at);
-            let now = word.load(Acquire);
-            // The word of a function that was not called yet leads into the library itself.
-            if here && (now == original || self.memory.contains(&now)) {
-                let _ = word.compare_exchange(now, replacement, AcqRel, Acquire);
-            } else if !here {
-                let _ = word.compare_exchange(replacement, original, AcqRel, Acquire);
-            }
+            let _ = word.compare_exchange(now, new, AcqRel, Acquire);
             if is_protected {
                 sys::mprotect(page, PAGE, sys::PROT_READ);
             }

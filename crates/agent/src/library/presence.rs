@@ -15,6 +15,8 @@ static RUNS_IN: AtomicU32 = AtomicU32::new(0);
 static SOCKET: AtomicU32 = AtomicU32::new(0);
 /// 1 as soon as the process exits.
 static EXITS: AtomicU32 = AtomicU32::new(0);
+/// 1 as soon as the process has waited in vain.
+static IS_LATE: AtomicU32 = AtomicU32::new(0);
 
 /// A collection begins in this process, with its socket. False if one runs here, or the process exits.
 pub(crate) fn begin(pid: u32, socket: Descriptor) -> bool {
@@ -55,5 +57,13 @@ pub(crate) fn pass_on_last() {
             return;
         }
         sys::sleep(1);
+    }
+    IS_LATE.store(1, Release);
+}
+
+/// Stays here if the process has exited without waiting any longer: CUPTI and the driver end now, and must not be called.
+pub(crate) fn stay_if_late() {
+    while IS_LATE.load(Acquire) != 0 {
+        sys::sleep(1000);
     }
 }

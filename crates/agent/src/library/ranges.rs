@@ -185,12 +185,21 @@ pub(crate) unsafe fn hook(get: GetTable) -> c_int {
     if !NAMED.reserve() || !THREADED.reserve() || !OPEN.reserve() {
         return 0;
     }
+    keep(get);
     let is_hooked = set(get, true);
     let free = |place: &&AtomicPtr<c_void>| {
         place.compare_exchange(null_mut(), get as *mut c_void, AcqRel, Acquire).is_ok()
     };
     GETTERS.iter().find(free);
     c_int::from(is_hooked)
+}
+
+/// Keeps the library of a function, which is called again at the end: NVTX does not. A program is never unloaded, and has no path to open.
+fn keep(get: GetTable) {
+    if let Some(object) = sys::object_of(get as *const c_void) {
+        // SAFETY: a path that ends with zero.
+        unsafe { sys::dlopen(object.path, sys::RTLD_LAZY | sys::RTLD_NOLOAD | sys::RTLD_NODELETE) };
+    }
 }
 
 /// From now on ranges that end, and marks, have records.
@@ -203,8 +212,8 @@ pub(crate) fn unhook() {
     HAVE_RECORDS.store(false, Relaxed);
     for getter in &GETTERS {
         let get = getter.swap(null_mut(), AcqRel);
-        if !get.is_null() {
-            // SAFETY: it was stored by `hook`.
+        if !get.is_null() && sys::object_of(get).is_some() {
+            // SAFETY: it was stored by `hook`, and its library is loaded.
             set(unsafe { core::mem::transmute::<*mut c_void, GetTable>(get) }, false);
         }
     }

@@ -116,12 +116,32 @@ impl Message {
     }
 }
 
+/// `Dl_info`: the object of an address.
+#[repr(C)]
+pub(crate) struct FoundObject {
+    /// Path; that of a program need not be one.
+    pub(crate) path: *const c_char,
+    base: *mut c_void,
+    symbol_name: *const c_char,
+    symbol: *mut c_void,
+}
+
+/// The object that has an address.
+pub(crate) fn object_of(address: *const c_void) -> Option<FoundObject> {
+    let null = core::ptr::null_mut();
+    let mut found =
+        FoundObject { path: core::ptr::null(), base: null, symbol_name: core::ptr::null(), symbol: null };
+    // SAFETY: valid pointers.
+    (unsafe { dladdr(address, &raw mut found) } != 0).then_some(found)
+}
+
 pub(crate) type Thread = usize;
 
 unsafe extern "C" {
     pub(crate) fn abort() -> !;
     pub(crate) fn dlopen(path: *const c_char, flags: c_int) -> *mut c_void;
     pub(crate) fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
+    pub(crate) fn dladdr(address: *const c_void, found: *mut FoundObject) -> c_int;
     pub(crate) fn dl_iterate_phdr(
         see: extern "C" fn(*const LoadedObject, usize, *mut c_void) -> c_int,
         data: *mut c_void,
@@ -176,7 +196,10 @@ unsafe extern "C" {
 
 pub(crate) const RTLD_LAZY: c_int = 1;
 pub(crate) const RTLD_NOLOAD: c_int = 4;
+/// Keeps a library for as long as the process lives.
+pub(crate) const RTLD_NODELETE: c_int = 0x1000;
 pub(crate) const POLLIN: c_short = 1;
+pub(crate) const POLLOUT: c_short = 4;
 pub(crate) const CLOCK_REALTIME: c_int = 0;
 pub(crate) const CLOCK_MONOTONIC: c_int = 1;
 pub(crate) const SIG_BLOCK: c_int = 0;
@@ -188,8 +211,10 @@ pub(crate) const SOL_SOCKET: c_int = 1;
 pub(crate) const SO_PEERCRED: c_int = 17;
 pub(crate) const O_CLOEXEC: c_int = 0o2000000;
 pub(crate) const SHUT_RD: c_int = 0;
+pub(crate) const SHUT_RDWR: c_int = 2;
 pub(crate) const MSG_CMSG_CLOEXEC: c_int = 0x4000_0000;
 pub(crate) const MSG_NOSIGNAL: c_int = 0x4000;
+pub(crate) const MSG_DONTWAIT: c_int = 0x40;
 pub(crate) const PROT_READ: c_int = 1;
 pub(crate) const PROT_READ_WRITE: c_int = 3;
 pub(crate) const MAP_SHARED: c_int = 1;

@@ -8,6 +8,9 @@ pub(crate) use crate::message::Address;
 use crate::message::{Hello, NEXT, Request, SECRET, TRACER_NAME};
 use crate::sys::{self, Credentials, Descriptor, PollFd, SocketAddress};
 
+/// Milliseconds in which a tracer must make room for the last report.
+const LAST_REPORT: c_int = 500;
+
 /// The address that the tracer has written into the file.
 #[repr(transparent)]
 pub(crate) struct TracerAddress(UnsafeCell<Address>);
@@ -103,9 +106,13 @@ impl Descriptor {
         peer.pid as u32
     }
 
+    /// Closes the connection, also where a child of fork(2) has a copy of the descriptor.
     pub(crate) fn close(self) {
         // SAFETY: the descriptor is the agent's.
-        unsafe { sys::close(self.0) };
+        unsafe {
+            sys::shutdown(self.0, sys::SHUT_RDWR);
+            sys::close(self.0);
+        }
     }
 
     /// Waits for a message, or the end of the tracer.
@@ -127,10 +134,19 @@ impl Descriptor {
         (got == size as isize).then(|| (request, passed.descriptor(message.control_length)))
     }
 
-    /// Sends a [`Hello`] or a [`Report`](crate::message::Report): structs of numbers without padding.
+    /// Sends a [`Hello`] or a [`Report`](crate::message::Report): structs of numbers without padding. It is lost if the tracer has not read for so
+    /// long that there is no room: a later report has all that an earlier one has.
     pub(crate) fn send<Message>(self, message: &Message) {
-        let size = size_of::<Message>();
+        let (size, flags) = (size_of::<Message>(), sys::MSG_NOSIGNAL | sys::MSG_DONTWAIT);
         // SAFETY: a valid pointer. If the tracer has ended, nobody misses the message.
-        unsafe { sys::send(self.0, core::ptr::from_ref(message).cast(), size, sys::MSG_NOSIGNAL) };
+        unsafe { sys::send(self.0, core::ptr::from_ref(message).cast(), size, flags) };
+    }
+
+    /// Sends the last report, for which the tracer gets some time to make room.
+    pub(crate) fn send_last<Message>(self, message: &Message) {
+        let mut poll = PollFd { fd: self.0, events: sys::POLLOUT, revents: 0 };
+        // SAFETY: a valid pointer.
+        unsafe { sys::poll(&raw mut poll, 1, LAST_REPORT) };
+        self.send(message);
     }
 }

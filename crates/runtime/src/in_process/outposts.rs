@@ -6,6 +6,7 @@
 
 use crate::remote::{OutpostPage, RemoteError, is_in_hole, is_near};
 use linux::proc::Mapping;
+use std::ops::Range;
 
 /// Size of a page.
 const PAGE: u64 = 4096;
@@ -30,22 +31,28 @@ pub(super) struct Outposts {
 #[derive(Debug)]
 struct Outpost {
     page: OutpostPage,
+    /// Addresses of the functions that may use it.
+    serves: Range<u64>,
     used: u64,
 }
 
 impl Outposts {
-    /// Reserves room for the code of a function near it; returns its address. `map` maps a page there.
+    /// Reserves room for the code of a function near it; returns its address. `map` maps a page there, and knows which functions may use it; with
+    /// `in_any` this one may use all.
     ///
     /// # Errors
     /// [`RemoteError::NoRoom`], and those of `map`.
     pub(super) fn reserve(
         &mut self,
         function: u64,
-        map: impl FnOnce() -> Result<OutpostPage, RemoteError>,
+        in_any: bool,
+        map: impl FnOnce() -> Result<(OutpostPage, Range<u64>), RemoteError>,
     ) -> Result<u64, RemoteError> {
         let near = function..function + 1;
-        let fits =
-            |outpost: &&mut Outpost| outpost.used + ROOM <= PAGE && is_near(&outpost.page.range(), &near);
+        let fits = |outpost: &&mut Outpost| {
+            let may_use = in_any || outpost.serves.contains(&function);
+            may_use && outpost.used + ROOM <= PAGE && is_near(&outpost.page.range(), &near)
+        };
         if let Some(outpost) = self.pages.iter_mut().find(fits) {
             outpost.used += ROOM;
             return Ok(outpost.page.address + outpost.used - ROOM);
@@ -56,15 +63,17 @@ impl Outposts {
         }
         let mapped = map();
         self.crowded = matches!(mapped, Err(RemoteError::NoRoom)).then_some(function);
-        let page = mapped?;
-        self.pages.push(Outpost { page, used: ROOM });
+        let (page, serves) = mapped?;
+        self.pages.push(Outpost { page, serves, used: ROOM });
         Ok(page.address)
     }
 
-    /// Memory may have become free since the last search, and libraries may have been unmapped with pages.
-    pub(super) fn search_again(&mut self, maps: &[Mapping]) {
+    /// Memory may have become free since the last search, and libraries may have been unmapped with pages: returns those.
+    pub(super) fn search_again(&mut self, maps: &[Mapping]) -> Vec<Range<u64>> {
         self.crowded = None;
-        self.pages.retain(|Outpost { page, .. }| !page.is_in_hole || is_in_hole(maps, page.address));
+        let is_gone =
+            |outpost: &mut Outpost| outpost.page.is_in_hole && !is_in_hole(maps, outpost.page.address);
+        self.pages.extract_if(.., is_gone).map(|outpost| outpost.page.range()).collect()
     }
 }
 
@@ -72,15 +81,15 @@ impl Outposts {
 mod tests {
     use super::*;
 
-    fn at(address: u64) -> OutpostPage {
-        OutpostPage { address, is_in_hole: false }
+    fn at(address: u64) -> (OutpostPage, Range<u64>) {
+        (OutpostPage { address, is_in_hole: false }, 0..u64::MAX)
     }
 
     #[test]
     fn functions_share_the_pages_that_are_near() {
         let mut outposts = Outposts::default();
         let mut reserve =
-            |function: u64, page: u64| outposts.reserve(function, || Ok(at(page))).expect("room");
+            |function: u64, page: u64| outposts.reserve(function, false, || Ok(at(page))).expect("room");
         assert_eq!(reserve(0x7f00_0000_0000, 0x7f00_1000_0000), 0x7f00_1000_0000);
         assert_eq!(reserve(0x7f00_0000_1000, 1), 0x7f00_1000_0000 + ROOM);
         assert_eq!(reserve(0x7e00_0000_0000, 0x7e00_0001_0000), 0x7e00_0001_0000, "the first page is far");
@@ -95,7 +104,7 @@ mod tests {
         let mut outposts = Outposts::default();
         let mut searches = 0;
         let mut reserve = |outposts: &mut Outposts, function: u64| {
-            let none = outposts.reserve(function, || {
+            let none = outposts.reserve(function, false, || {
                 searches += 1;
                 Err(RemoteError::NoRoom)
             });
@@ -105,8 +114,24 @@ mod tests {
         assert_eq!(reserve(&mut outposts, 0x7f00_0000_0000), 1);
         assert_eq!(reserve(&mut outposts, 0x7f00_0000_1000), 1);
         assert_eq!(reserve(&mut outposts, 0x7f00_1000_0000), 2);
-        outposts.search_again(&[]);
+        assert!(outposts.search_again(&[]).is_empty());
         assert_eq!(reserve(&mut outposts, 0x7f00_1000_1000), 3);
+    }
+
+    #[test]
+    fn a_page_in_a_hole_serves_the_functions_of_its_library_while_that_is_mapped() {
+        let mut outposts = Outposts::default();
+        let (library, page) = (0x7f00_0000_0000..0x7f00_0100_0000, 0x7f00_0010_0000);
+        let mapped = || Ok((OutpostPage { address: page, is_in_hole: true }, library.clone()));
+        assert_eq!(outposts.reserve(0x7f00_0000_1000, false, mapped).ok(), Some(page));
+        assert_eq!(
+            outposts.reserve(0x7f00_0000_2000, false, || panic!("the same page")).ok(),
+            Some(page + ROOM)
+        );
+        let other = 0x7f00_0200_0000;
+        assert_eq!(outposts.reserve(other, false, || Ok(at(0x7f00_0300_0000))).ok(), Some(0x7f00_0300_0000));
+        assert_eq!(outposts.reserve(other, true, || panic!("any")).ok(), Some(page + 2 * ROOM));
+        assert_eq!(outposts.search_again(&[]).first(), Some(&(page..page + PAGE)));
     }
 
     #[test]
@@ -114,8 +139,8 @@ mod tests {
         let mut outposts = Outposts::default();
         let far = |number: u64| 0x1000_0000_0000 + (number << 32);
         for number in 0..MOST as u64 {
-            assert_eq!(outposts.reserve(far(number), || Ok(at(far(number)))).ok(), Some(far(number)));
+            assert_eq!(outposts.reserve(far(number), false, || Ok(at(far(number)))).ok(), Some(far(number)));
         }
-        assert!(outposts.reserve(far(99), || panic!("no more")).is_err());
+        assert!(outposts.reserve(far(99), false, || panic!("no more")).is_err());
     }
 }

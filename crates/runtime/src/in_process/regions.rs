@@ -297,7 +297,10 @@ impl PatchedRegion {
     ) -> Result<PatchReport, RemoteError> {
         self.add_images(stopped, memory, modules)?;
         let maps = stopped.maps()?;
-        self.outposts.search_again(&maps);
+        let gone = self.outposts.search_again(&maps);
+        if !gone.is_empty() {
+            self.forget_jumps_to(&gone);
+        }
         let inodes: BTreeMap<u32, u64> = files.iter().map(|(id, file)| (*id, file.inode())).collect();
         let (mut mapped, mut keys, mut list, mut entries) = (BTreeSet::new(), vec![], vec![], vec![]);
         let mut crowded = vec![];
@@ -358,6 +361,22 @@ impl PatchedRegion {
         Ok(report)
     }
 
+    /// Forgets the patches whose jumps led to pages that are gone, with the library of their functions: mapped again, these get new ones.
+    fn forget_jumps_to(&mut self, gone: &[Range<u64>]) {
+        let leads_there = |patch: &Patch| gone.iter().any(|page| page.contains(&patch.target()));
+        for (patches, keys) in &mut self.patches {
+            for at in patches.remove(leads_there).into_iter().rev() {
+                self.done.remove(&keys.remove(at));
+            }
+        }
+        for (mut patches, mapping) in std::mem::take(&mut self.hooks) {
+            match patches.remove(leads_there).is_empty() {
+                true => self.hooks.push((patches, mapping)),
+                false => drop(self.searched.remove(&mapping)),
+            }
+        }
+    }
+
     /// Whether the jumps of a function of this file are written.
     pub(super) fn has_jumps_in(&self, file: u32) -> bool {
         let mut all = self
@@ -381,17 +400,18 @@ impl PatchedRegion {
             || self.hooks.iter().any(|(patches, _)| patches.is_gone(0, &self.memory))
     }
 
-    /// Reserves [`ROOM`] bytes for the code of a function near it; returns their address.
+    /// Reserves [`ROOM`] bytes for the code of a function near it; returns their address. `in_any`: also in a hole of another library.
     pub(super) fn reserve_near(
         &mut self,
         stopped: &StoppedProcess<'_>,
         function: u64,
+        in_any: bool,
     ) -> Result<u64, RemoteError> {
         let mut outposts = std::mem::take(&mut self.outposts);
-        let reserved = outposts.reserve(function, || {
-            let page = Region::outpost(stopped, function..function + 1, self.own_filters)?;
+        let reserved = outposts.reserve(function, in_any, || {
+            let (page, serves) = Region::outpost(stopped, function, in_any, self.own_filters)?;
             self.record(stopped, &[Entry::Outpost(page)])?;
-            Ok(page)
+            Ok((page, serves))
         });
         self.outposts = outposts;
         reserved
@@ -493,7 +513,7 @@ impl PatchedRegion {
         let place = base.wrapping_add(site.offset);
         let outpost = match self.is_near(&(place..place + 1)) {
             true => None,
-            false => Some(self.reserve_near(stopped, place)?),
+            false => Some(self.reserve_near(stopped, place, false)?),
         };
         let (reached, moved_to) = match outpost {
             None => (entry, after),

@@ -82,7 +82,8 @@ impl PatchedRegion {
         }
         let instructions = if is_jump { &original[..JUMP] } else { &original };
         // The region is near the script's functions. A program and its libraries are far from each other.
-        let outpost = self.reserve_near(stopped, address)?;
+        // Without a hook exceptions end a program, so a page that may be unmapped with another library is better than none.
+        let outpost = self.reserve_near(stopped, address, true)?;
         let at = self.code_end.next_multiple_of(ALIGNMENT);
         let entry = far_jump(self.region.base() + at);
         let moved_to = outpost + entry.len() as u64;

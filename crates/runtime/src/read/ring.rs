@@ -215,7 +215,7 @@ impl Ring {
                 self.incomplete = Some((self.position, Instant::now()));
                 return false;
             }
-            if since.elapsed() < LOOK_AFTER || !linux::proc::has_ended(pid) {
+            if since.elapsed() < LOOK_AFTER || linux::proc::started(pid).is_some() {
                 return false;
             }
             self.ended = Some(pid);

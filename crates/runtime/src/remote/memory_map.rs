@@ -101,6 +101,41 @@ pub(super) fn holes(maps: &[Mapping], near: &Range<u64>) -> Vec<u64> {
     found
 }
 
+/// The addresses of the library that is mapped at an address, with its holes; none if no file is.
+pub(super) fn library_at(maps: &[Mapping], address: u64) -> Range<u64> {
+    let Some(at) = maps.iter().position(|map| map.range().contains(&address) && map.inode != 0) else {
+        return 0..0;
+    };
+    let file = (maps[at].inode, maps[at].device);
+    let belongs = |map: &Mapping| (map.inode, map.device) == file || (map.inode == 0 && is_of_ours(map));
+    // The file begins anew where it is mapped a second time.
+    let begins = |map: &Mapping| map.inode != 0 && map.offset == 0;
+    let mut range = maps[at].range();
+    if !begins(&maps[at]) {
+        for before in maps[..at].iter().rev() {
+            if before.end != range.start || !belongs(before) {
+                break;
+            }
+            range.start = before.start;
+            if begins(before) {
+                break;
+            }
+        }
+    }
+    for behind in &maps[at + 1..] {
+        if behind.start != range.end || !belongs(behind) || begins(behind) {
+            break;
+        }
+        range.end = behind.end;
+    }
+    range
+}
+
+/// Whether a mapping may be a page of ours in a hole, or what is left of one.
+fn is_of_ours(map: &Mapping) -> bool {
+    map.inode == 0 && (map.is_private_code() || map.is_guard())
+}
+
 /// The first unused page of a hole, by the place of its rest in the list. Pages of sessions before may be in front of that.
 fn hole(maps: &[Mapping], at: usize) -> Option<u64> {
     let rest = Some(&maps[at]).filter(|map| is_of_hole(map) && map.end - map.start >= 2 * PAGE)?;
@@ -123,7 +158,6 @@ fn hole(maps: &[Mapping], at: usize) -> Option<u64> {
 /// Whether a page is code of ours in a hole of a library ([`holes`]), which is still mapped.
 pub fn is_in_hole(maps: &[Mapping], page: u64) -> bool {
     let Some(at) = maps.iter().position(|map| map.range().contains(&page)) else { return false };
-    let is_ours = |map: &Mapping| map.inode == 0 && (map.is_private_code() || map.is_guard());
     let mut end = maps[at].end;
     let mut behind = maps[at + 1..].iter().take_while(|map| {
         let follows = map.start == end;
@@ -131,7 +165,7 @@ pub fn is_in_hole(maps: &[Mapping], page: u64) -> bool {
         follows
     });
     let is_code = maps[at].is_private_code() && maps[at].inode == 0;
-    is_code && behind.find(|map| !is_ours(map)).is_some_and(is_of_hole)
+    is_code && behind.find(|map| !is_of_ours(map)).is_some_and(is_of_hole)
 }
 
 /// Whether a mapping may be between the segments of a library.
@@ -212,6 +246,9 @@ no mapping
             "7f00000a6000-7f00000a7000 ---p 00000000 00:00 0\n7f00000a7000-7f00002a6000 ---p 000a7000 08:01 13",
         );
         assert_eq!(holes(&parse(&left), &near), [0x7f00_000a_6000], "a session before has left it");
+        assert_eq!(library_at(&taken, 0x7f00_0000_1000), 0x7f00_0000_0000..0x7f00_002a_b000, "with the page");
+        assert_eq!(library_at(&taken, 0x7f00_000a_7000), 0x7f00_0000_0000..0x7f00_002a_b000, "from its hole");
+        assert_eq!(library_at(&taken, 0x7f00_0050_0000), 0..0, "no file");
         let gone = parse(
             "7f00000a6000-7f00000a7000 r-xp 00000000 00:00 0\n7f0000400000-7f0000401000 ---p 00000000 08:01 14 /x\n",
         );

@@ -36,6 +36,12 @@ impl Patch {
         self.address + 1..self.address + self.original.len() as u64
     }
 
+    /// The address to which the jump leads.
+    pub fn target(&self) -> u64 {
+        let distance = i32::from_le_bytes(self.jump[1..].try_into().expect("an opcode and a distance"));
+        (self.address + JUMP as u64).wrapping_add_signed(distance.into())
+    }
+
     /// The address in the copy that corresponds to an address in the original.
     fn moved_to(&self, address: u64) -> Option<u64> {
         let moved = self.moved.iter().find(|(offset, _)| self.address + u64::from(*offset) == address)?;
@@ -90,6 +96,22 @@ impl Patches {
         let apart = |pair: &[usize]| list[pair[0]].inside().end <= list[pair[1]].address;
         assert!(by_address.windows(2).all(apart), "patches overlap");
         Patches { written: vec![false; list.len()], by_address, list }
+    }
+
+    /// Removes patches, whose jumps are not there any more; returns where they were.
+    pub fn remove(&mut self, is_removed: impl Fn(&Patch) -> bool) -> Vec<usize> {
+        let (mut list, mut written, mut removed) = (vec![], vec![], vec![]);
+        for (at, patch) in std::mem::take(&mut self.list).into_iter().enumerate() {
+            match is_removed(&patch) {
+                true => removed.push(at),
+                false => {
+                    list.push(patch);
+                    written.push(self.written[at]);
+                }
+            }
+        }
+        *self = Patches { written, ..Patches::new(list) };
+        removed
     }
 
     /// Number of functions that are patched.
@@ -282,4 +304,31 @@ fn stack(stopped: &StoppedProcess<'_>, maps: &[Mapping], pointer: u64) -> Vec<u8
     let length = stopped.read_some(first, &mut bytes).unwrap_or(0);
     bytes.truncate(length);
     bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patches_are_removed_by_the_place_where_they_lead() {
+        let jump = |address: u64, to: u64| Patch {
+            address,
+            original: vec![0x90; JUMP],
+            jump: native::site::jump(address, to).expect("near"),
+            moved: vec![(0, to)],
+        };
+        let (first, second, page) = (0x7f00_0000_1000, 0x7f00_0000_0000, 0x7eff_f000_0000);
+        let mut patches = Patches::new(vec![
+            jump(first, page),
+            jump(second, 0x7f00_0100_0000),
+            jump(0x7f00_0000_2000, page + 96),
+        ]);
+        assert_eq!(patches.remove(|patch| (page..page + 4096).contains(&patch.target())), [0, 2]);
+        assert_eq!(
+            (patches.list.len(), patches.around(second + 1), patches.around(first + 1)),
+            (1, Some(0), None)
+        );
+        assert!(!patches.is_written(0));
+    }
 }

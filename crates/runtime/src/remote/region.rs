@@ -24,7 +24,7 @@ use rustix::fs::SealFlags;
 
 use super::error::RemoteError;
 use super::journal::{Entry, Header};
-use super::memory_map::{OutpostPage, all_gaps, gaps, holes};
+use super::memory_map::{OutpostPage, all_gaps, gaps, holes, library_at};
 use super::stopped::StoppedProcess;
 use super::system_calls::RemoteCalls;
 use crate::kernel::sys::MemoryMapping;
@@ -113,19 +113,25 @@ impl Region {
         Region::with(stopped, near, size, own_filters, Some(data), tables)
     }
 
-    /// Maps a page of code near another one, for jumps that lead further away.
+    /// Maps a page of code near a function, for a jump that leads further away; also the addresses of the functions that may use it. One in a hole
+    /// of a library is unmapped with that: only its own functions are sure to be gone then. `in_any`: another library's will do.
     ///
     /// # Errors
     /// As for [`Region::create`]
     pub fn outpost(
         stopped: &StoppedProcess<'_>,
-        near: Range<u64>,
+        function: u64,
+        in_any: bool,
         own_filters: u32,
-    ) -> Result<OutpostPage, RemoteError> {
+    ) -> Result<(OutpostPage, Range<u64>), RemoteError> {
+        let near = function..function + 1;
         let size = RegionSize { data: 0, code: PAGE, own: 0 };
         let maps = stopped.maps()?;
         let places = gaps(&maps, size.whole(), &near);
-        let hole = if places.is_empty() { holes(&maps, &near).first().copied() } else { None };
+        let own = library_at(&maps, function);
+        let mut holes = if places.is_empty() { holes(&maps, &near) } else { vec![] };
+        holes.retain(|page| in_any || own.contains(page));
+        let hole = holes.first().copied();
         let mut calls = RemoteCalls::new(stopped, own_filters)?;
         let page = match hole {
             Some(address) => {
@@ -140,7 +146,7 @@ impl Region {
             }
         };
         calls.finish()?;
-        Ok(page)
+        Ok((page, hole.map_or(0..u64::MAX, |page| library_at(&maps, page))))
     }
 
     fn with(

@@ -88,7 +88,7 @@ const READ_WRITE: u64 = (libc::PROT_READ | libc::PROT_WRITE) as u64;
 const READ_EXECUTE: u64 = (libc::PROT_READ | libc::PROT_EXEC) as u64;
 
 /// The calls for a thread of the C library that loads a library and waits for the tracer.
-const AGENT_CALLS: [(&str, i64, &[u64]); 21] = [
+const AGENT_CALLS: [(&str, i64, &[u64]); 27] = [
     ("rt_sigprocmask", libc::SYS_rt_sigprocmask, &[libc::SIG_SETMASK as u64, 0, 0, 8]),
     ("clone", libc::SYS_clone, &[THREAD]),
     ("clone3", libc::SYS_clone3, &[0, 88]),
@@ -109,6 +109,12 @@ const AGENT_CALLS: [(&str, i64, &[u64]); 21] = [
     ("poll", libc::SYS_poll, &[0, 1]),
     ("recvfrom", libc::SYS_recvfrom, &[3]),
     ("sendto", libc::SYS_sendto, &[3]),
+    ("recvmsg", libc::SYS_recvmsg, &[3]),
+    ("gettid", libc::SYS_gettid, &[]),
+    ("nanosleep", libc::SYS_nanosleep, &[]),
+    ("clock_nanosleep", libc::SYS_clock_nanosleep, &[libc::CLOCK_REALTIME as u64]),
+    ("madvise", libc::SYS_madvise, &[0, 4096, libc::MADV_DONTNEED as u64]),
+    ("prctl", libc::SYS_prctl, &[libc::PR_SET_NAME as u64]),
     ("exit", libc::SYS_exit, &[]),
 ];
 
@@ -119,6 +125,8 @@ fn calls(pid: u32) -> Vec<CallData> {
         // The owner of a lock may be another process.
         call("process_vm_readv", libc::SYS_process_vm_readv, &[1, 0, 1, 0, 1]),
         call("sched_yield", libc::SYS_sched_yield, &[]),
+        // An operation that does not exist, by which stacks are read.
+        call("rt_sigprocmask", libc::SYS_rt_sigprocmask, &[u64::MAX]),
         call("gettid", libc::SYS_gettid, &[]),
         call("getpid", libc::SYS_getpid, &[]),
         call("prctl", libc::SYS_prctl, &[PR_GET_NAME]),
