@@ -84,7 +84,7 @@ pub const BY_QUESTION: &[(&str, &[&str])] = &[
 /// Macros that scripts import, by path.
 const LIBRARIES: &[(&str, &str)] = &[("lib/percentiles.ct", include_str!("../scripts/lib/percentiles.ct"))];
 
-/// What an import finds without a file: a library by its path, or a script by its name. File name in messages, and text.
+/// An import without a file: a library by its path, or a script by its name. Its file name in messages, and its text.
 pub fn imported(path: &str) -> Option<(String, &'static str)> {
     let library = LIBRARIES.iter().find(|(name, _)| *name == path);
     let script = || find(path).map(|script| (format!("{path}.ct"), script.text));

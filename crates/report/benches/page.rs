@@ -31,8 +31,11 @@ fn main() {
         });
     }
     let added = begin.elapsed();
-    let recording =
-        Recording { run: job.run(), ended: RecordingEnd::Whole { dropped: 0 }, ..Recording::default() };
+    let recording = Recording {
+        run: job.run(),
+        ended: RecordingEnd::Whole { dropped: 0, goes_on: false },
+        ..Recording::default()
+    };
     let html = page.html("job.arrows", &recording, &summary);
     let total = begin.elapsed();
     println!("{} spans: {added:.2?} to add, {:.2?} to write", summary.spans, total - added);

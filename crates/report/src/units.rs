@@ -4,6 +4,8 @@
 //! size(1536) -> 1.5 KiB        time(12_345) -> 12.3 us        percent(396) -> 40
 //! ```
 
+use std::collections::HashMap;
+
 /// Units of size, with their number of bytes.
 const SIZES: [(&str, u64); 6] = [
     ("EiB", 1 << 60),
@@ -99,6 +101,19 @@ fn scaled(n: i64, units: &[(&str, u64)], least: &str) -> String {
     format!("{sign}{}.{} {}", tenths / 10, tenths % 10, units[at].0)
 }
 
+/// Texts of which each is there once: the second of two equal ones becomes `text#2`.
+pub(crate) fn distinct(mut texts: Vec<String>) -> Vec<String> {
+    let mut times: HashMap<String, usize> = HashMap::new();
+    for text in &mut texts {
+        let times = times.entry(text.clone()).or_default();
+        *times += 1;
+        if *times > 1 {
+            *text += &format!("#{times}");
+        }
+    }
+    texts
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -165,5 +180,11 @@ mod tests {
         ] {
             assert_eq!(time(ns), text);
         }
+    }
+
+    #[test]
+    fn equal_texts_are_numbered() {
+        let texts = ["a", "b", "a", "a"].map(String::from).to_vec();
+        assert_eq!(distinct(texts), ["a", "b", "a#2", "a#3"]);
     }
 }

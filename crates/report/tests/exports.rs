@@ -154,7 +154,7 @@ fn records_of_a_recording_are_read_back() {
     let bytes = written(|out| Jsonl::new(out, &run()).unwrap());
     let (back, recording) = read(&bytes);
     assert_eq!(back, records());
-    assert_eq!(recording.ended, RecordingEnd::Whole { dropped: 3 });
+    assert_eq!(recording.ended, RecordingEnd::Whole { dropped: 3, goes_on: false });
     assert_eq!(recording.unreadable, None);
     assert!(
         bytes.split(|b| *b == b'\n').all(|line| !line.contains(&0x1b)),
@@ -167,7 +167,10 @@ fn columns_have_all_that_lines_have() {
     let bytes = written(|out| Arrow::new(out, &Arc::new(run())).unwrap());
     let (back, recording) = read(&bytes);
     assert_eq!(back, records());
-    assert_eq!((recording.ended, recording.unreadable), (RecordingEnd::Whole { dropped: 3 }, None));
+    assert_eq!(
+        (recording.ended, recording.unreadable),
+        (RecordingEnd::Whole { dropped: 3, goes_on: false }, None)
+    );
     let lines = written(|out| Jsonl::new(out, &run()).unwrap());
     let described = |bytes: &[u8]| recording::description(bytes).unwrap();
     assert_eq!(described(&bytes), described(&lines).trim_end());

@@ -92,7 +92,7 @@ fn by_run(files: Vec<PathBuf>) -> Result<Vec<FoundRecording>> {
         if let Some([one, other]) = recording
             .parts
             .windows(2)
-            .find(|pair| number(&pair[0]) == number(&pair[1]))
+            .find(|pair| number(&pair[0], &recording.parts) == number(&pair[1], &recording.parts))
             .and_then(|pair| pair.as_array::<2>())
         {
             bail!(
@@ -227,7 +227,8 @@ fn with_later_parts(first: &Path) -> Result<Vec<PathBuf>> {
 
 /// Sorts `t.jsonl`, `t.1.jsonl`, ..., `t.10.jsonl`.
 fn by_number(mut parts: Vec<PathBuf>) -> Vec<PathBuf> {
-    parts.sort_by_key(|path| (number(path), path.clone()));
+    let all = parts.clone();
+    parts.sort_by_key(|path| (number(path, &all), path.clone()));
     parts.dedup_by(|one, other| is_same(one, other));
     parts
 }
@@ -245,10 +246,28 @@ pub fn is_same(one: &Path, other: &Path) -> bool {
     one == other || identity(one).zip(identity(other)).is_some_and(|(one, other)| one.is_same_file(&other))
 }
 
-/// The number of a part in its name.
-fn number(path: &Path) -> u64 {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    name.rsplit('.').find_map(|part| part.parse().ok()).unwrap_or(0)
+/// The number of one of several parts in its name. That of the first may look like one, too: `llama-3.1.jsonl`, `llama-3.1.1.jsonl`.
+fn number(path: &Path, all: &[PathBuf]) -> u64 {
+    let is_first = all.iter().any(|other| parse_part(other).is_some_and(|(first, _)| first == *path));
+    parse_part(path).filter(|_| !is_first).map_or(0, |(_, number)| number)
+}
+
+/// The first part of the recording that a later part belongs to by its name, and the number: `t.jsonl` and 2 of `t.2.jsonl`.
+fn parse_part(path: &Path) -> Option<(PathBuf, u64)> {
+    let name = path.file_name()?.to_str()?;
+    let (stem, rest) = name.split_at(name.char_indices().skip(1).find(|(_, c)| *c == '.')?.0);
+    let (number, endings) = rest[1..].split_once('.')?;
+    Some((path.with_file_name(format!("{stem}.{endings}")), number.parse().ok()?))
+}
+
+/// The parts that a recording lacks, of which these were read: one in between, or later ones.
+pub fn missing(parts: &[PathBuf], goes_on: bool) -> Option<String> {
+    let numbers = parts.iter().map(|part| number(part, parts));
+    let gap = numbers.clone().zip(numbers.skip(1)).find(|(one, next)| one + 1 < *next);
+    match gap {
+        Some((one, next)) => Some(format!("parts {} to {} are missing", one + 1, next - 1)),
+        None => goes_on.then(|| "it goes on in a later part, which is missing or was not named".to_owned()),
+    }
 }
 
 /// Ignores SIGINT during its lifetime.
@@ -277,5 +296,17 @@ mod tests {
     fn parts_are_in_the_order_in_which_they_were_written() {
         let parts = ["t.10.jsonl", "t.jsonl", "t.2.jsonl"].map(PathBuf::from).to_vec();
         assert_eq!(by_number(parts), ["t.jsonl", "t.2.jsonl", "t.10.jsonl"].map(PathBuf::from));
+        let parts = ["3.2.1.jsonl", "3.1.1.jsonl", "3.1.jsonl"].map(PathBuf::from).to_vec();
+        assert_eq!(by_number(parts), ["3.1.jsonl", "3.1.1.jsonl", "3.2.1.jsonl"].map(PathBuf::from));
+    }
+
+    #[test]
+    fn parts_that_are_missing_are_told() {
+        let missing = |names: &[&str], goes_on| {
+            missing(&names.iter().map(PathBuf::from).collect::<Vec<_>>(), goes_on).unwrap_or_default()
+        };
+        assert_eq!(missing(&["t.jsonl", "t.1.jsonl", "t.2.jsonl"], false), "");
+        assert_eq!(missing(&["t.jsonl", "t.3.jsonl"], false), "parts 1 to 2 are missing");
+        assert!(missing(&["t.jsonl"], true).starts_with("it goes on"));
     }
 }

@@ -125,6 +125,7 @@ fn run(invocation: &Invocation, options: &ReportOptions) -> Result<u8> {
         return Err(error);
     }
     conversions.iter_mut().try_for_each(|conversion| conversion.finish(&recording))?;
+    warn_of_missing(&parts, &recording, messages);
     if recording.ended == RecordingEnd::Cut && !conversions.is_empty() {
         messages.warning("the recording was cut off; what was converted is what there is");
     }
@@ -157,7 +158,7 @@ fn run(invocation: &Invocation, options: &ReportOptions) -> Result<u8> {
 /// Number of records that the recording lacks.
 fn dropped(recording: &Recording) -> u64 {
     match recording.ended {
-        RecordingEnd::Whole { dropped } => dropped,
+        RecordingEnd::Whole { dropped, .. } => dropped,
         RecordingEnd::Cut => 0,
     }
 }
@@ -266,6 +267,14 @@ fn read(parts: &[PathBuf], reading: &mut dyn Reader) -> Result<Recording> {
         });
     }
     whole.context("no recording was given")
+}
+
+/// Warns if parts of a recording were not read.
+fn warn_of_missing(parts: &[PathBuf], recording: &Recording, messages: &Messages) {
+    let goes_on = matches!(recording.ended, RecordingEnd::Whole { goes_on: true, .. });
+    if let Some(what) = files::missing(parts, goes_on) {
+        messages.warning(&format!("{} is not all of its recording: {what}", files::title(parts)));
+    }
 }
 
 fn print(text: &str) -> Result<()> {
@@ -543,8 +552,8 @@ fn heading(recording: &Recording) -> String {
     }
     match ended {
         RecordingEnd::Cut => out += "the recording was cut off; what follows is what there is\n",
-        RecordingEnd::Whole { dropped: 0 } => {}
-        RecordingEnd::Whole { dropped } => {
+        RecordingEnd::Whole { dropped: 0, .. } => {}
+        RecordingEnd::Whole { dropped, .. } => {
             out += &format!("{dropped} records were dropped while it was made\n")
         }
     }

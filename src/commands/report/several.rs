@@ -2,7 +2,7 @@
 
 use super::{
     CHANGES, COLUMNS, Conversion, ReportOptions, check_table, files, finish_page, heading, outputs,
-    page_path, print, read, refuse_read_files, write_page,
+    page_path, print, read, refuse_read_files, warn_of_missing, write_page,
 };
 use crate::cli::{Cli, Format};
 use crate::console::Messages;
@@ -35,7 +35,9 @@ pub fn compare(
     let mut both = [(); 2].map(|()| OneOfTwo::new(has_page));
     let mut read_ones = Vec::new();
     for (reader, parts) in both.iter_mut().zip(&recordings) {
-        read_ones.push(read(parts, reader)?);
+        let recording = read(parts, reader)?;
+        warn_of_missing(parts, &recording, messages);
+        read_ones.push(recording);
     }
     let [before, after] = &both;
     let difference = Difference::of(&before.summary, &after.summary);
@@ -89,6 +91,7 @@ pub fn ranks(
         let folder = options.parquet.clone();
         let mut reader = RankReader { folder, ..RankReader::default() };
         let recording = read(parts, &mut reader)?;
+        warn_of_missing(parts, &recording, messages);
         if let Some(tables) = reader.tables {
             tables?.finish(&recording)?;
         }

@@ -17,7 +17,7 @@ use arrow_ipc::CompressionType;
 use arrow_ipc::writer::{IpcWriteOptions, StreamWriter};
 use arrow_schema::{ArrowError, SchemaRef};
 
-use super::columns::{self, CallIds, KERNEL, NUMBERS, STACK};
+use super::columns::{self, CallIds, GOES_ON, KERNEL, NUMBERS, STACK};
 use super::format::Out;
 use super::record::{Data, Fields, Kind, Record, Span, Text};
 use super::{End, Exporter, Format, Run, json, jsonl};
@@ -317,7 +317,7 @@ impl Rows {
 
     /// Adds the last row.
     fn end(&mut self, end: &End, ids: &CallIds) {
-        let name = if end.goes_on { "goes on" } else { "" };
+        let name = if end.goes_on { GOES_ON } else { "" };
         let kind = Kind::Text(Text::Loss(end.dropped), String::new());
         let (site, name) = (Default::default(), name.into());
         let row = Record { kind, time_ns: 0, thread: None, site, name, fields: Fields::default() };

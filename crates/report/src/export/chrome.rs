@@ -19,8 +19,9 @@ use foldhash::{HashMap, HashSet};
 
 use super::format::IN_PERFETTO;
 use super::outer_calls::{LaunchCall, OuterCalls};
-use super::record::{Data, GpuStream, Kind, Record, Span, Status, Table, Thread, is_dimensions};
+use super::record::{Data, GpuStream, Kind, Record, Row, Span, Status, Table, Thread, is_dimensions};
 use super::{End, Exporter, Format, Run, json};
+use crate::units;
 
 /// Length of three months of std::chrono in seconds. The base time of kineto is a multiple of it since 1970.
 const BASE_SECONDS: i128 = 7_889_238;
@@ -290,10 +291,14 @@ impl<W: Write + Send> Chrome<W> {
         self.begin('C', record);
         self.named("map", &record.name);
         self.row.push_str(", \"args\": {");
-        for (at, (row, value)) in numbers.into_iter().enumerate() {
-            let key: Vec<String> = row.key.iter().map(Data::label).collect();
+        let label = |row: &Row| match row.key.is_empty() {
+            true => "value".into(),
+            false => row.key.iter().map(Data::label).collect::<Vec<_>>().join(","),
+        };
+        let labels = units::distinct(numbers.iter().map(|(row, _)| label(row)).collect());
+        for (at, (label, (_, value))) in labels.iter().zip(numbers).enumerate() {
             self.row.push_str(if at == 0 { "" } else { ", " });
-            json::string(&mut self.row, if key.is_empty() { "value".into() } else { key.join(",") }.as_str());
+            json::string(&mut self.row, label);
             let _ = write!(self.row, ": {value}");
         }
         self.row.push('}');

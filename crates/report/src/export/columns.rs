@@ -13,6 +13,8 @@ use super::recent::LaunchIds;
 use super::record::{CORR, Data, Record, Thread};
 use super::run::Run;
 
+/// Name of the last row of a part that a later part continues.
+pub(crate) const GOES_ON: &str = "goes on";
 /// Key of the description of the run in the schema's metadata.
 pub(crate) const RUN: &str = "cudatrace.run";
 

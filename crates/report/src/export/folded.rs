@@ -77,11 +77,14 @@ impl<W: Write + Send> FoldedStacks<W> {
         let put_below = |line: String| if line.len() < LONGEST { format!("{name};{line}") } else { line };
         let below = inside.lines.into_iter().map(|(line, ns)| (put_below(line), ns));
         let lines = below.chain((own > 0).then(|| (name.clone(), own)));
-        // Calls whose enclosing call is never recorded would accumulate, so their number is limited.
-        if [0, span.span_id].contains(&span.parent_id) || self.inside.len() >= OPEN {
+        if [0, span.span_id].contains(&span.parent_id) {
             let root = comm(record).map_or(String::new(), |comm| format!("{comm};"));
             lines.for_each(|(line, ns)| add(&mut self.calls, format!("{root}{line}"), ns));
             return;
+        }
+        // Calls whose enclosing call is never recorded would accumulate.
+        if self.inside.len() >= OPEN {
+            self.add_orphans();
         }
         let around = self.inside.entry(span.parent_id).or_default();
         around.ns = around.ns.saturating_add(record.duration_ns());
@@ -96,9 +99,14 @@ impl<W: Write + Send> FoldedStacks<W> {
         if !self.spans.is_empty() {
             return std::mem::take(&mut self.spans);
         }
+        self.add_orphans();
+        std::mem::take(&mut self.calls)
+    }
+
+    /// Takes the calls inside of calls that were not recorded so far as calls that are in no other.
+    fn add_orphans(&mut self) {
         let orphans = std::mem::take(&mut self.inside).into_values().flat_map(|inside| inside.lines);
         orphans.for_each(|(line, ns)| add(&mut self.calls, line, ns));
-        std::mem::take(&mut self.calls)
     }
 
     fn write(&mut self) -> io::Result<()> {

@@ -20,9 +20,10 @@ use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 
 use super::format::IN_PERFETTO;
 use super::recent::{LAUNCHES, Recent};
-use super::record::{Data, GpuStream, Kind, Record, Span, Status, Thread};
+use super::record::{Data, GpuStream, Kind, Record, Row, Span, Status, Thread};
 use super::{End, Exporter, Format, Run};
 use crate::Frame;
+use crate::units;
 
 /// Id of the only packet sequence in the file; without an id, events are dropped silently.
 const SEQUENCE: u64 = 1;
@@ -653,11 +654,19 @@ impl<W: Write + Send> Exporter for Perfetto<W> {
             }
             (Kind::Counter { value }, _) => self.counter(record, value),
             (Kind::Table(table), _) => {
-                for row in table.rows.iter().take(32) {
-                    let Some(value) = row.value.number() else { continue };
-                    let key: Vec<String> = row.key.iter().map(Data::label).collect();
-                    let key = if key.is_empty() { String::new() } else { format!("[{}]", key.join(",")) };
-                    self.count(record, format!("{}{key}", record.name), value)?;
+                let label = |row: &Row| match row.key.is_empty() {
+                    true => record.name.to_string(),
+                    false => {
+                        let key: Vec<String> = row.key.iter().map(Data::label).collect();
+                        format!("{}[{}]", record.name, key.join(","))
+                    }
+                };
+                let rows = table.rows.iter().take(32);
+                let labels = units::distinct(rows.clone().map(label).collect());
+                for (label, row) in labels.into_iter().zip(rows) {
+                    if let Some(value) = row.value.number() {
+                        self.count(record, label, value)?;
+                    }
                 }
                 Ok(())
             }

@@ -340,14 +340,17 @@ impl Record {
         self
     }
 
-    /// The kind of a record of a GPU, `kernel` of `gpu:kernel`; `None` for others, such as ranges, which the host makes.
+    /// The kind of a record of a GPU, `kernel` of `gpu:kernel`; `None` for others, such as ranges and operators, which the host makes.
     pub fn gpu_kind(&self) -> Option<&str> {
-        self.site.probe.strip_prefix("gpu:").filter(|kind| *kind != "range")
+        self.site
+            .probe
+            .strip_prefix("gpu:")
+            .filter(|kind| !["range", "operator", "annotation"].contains(kind))
     }
 
-    /// Whether it is a range of NVTX, or a mark.
+    /// Whether it is a range of the host: of NVTX, or a mark; an operator or an annotation of PyTorch.
     pub fn is_range(&self) -> bool {
-        &*self.site.probe == "gpu:range"
+        ["gpu:range", "gpu:operator", "gpu:annotation"].contains(&&*self.site.probe)
     }
 
     /// Whether it is a time in which a device had no kernel.

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::arrow_messages;
 use super::lines::{self, Lines, NoRecording, Reader, Recording, RecordingEnd};
-use crate::export::columns::{self, CallIds, KERNEL, NUMBERS, STACK};
+use crate::export::columns::{self, CallIds, GOES_ON, KERNEL, NUMBERS, STACK};
 use crate::export::{Data, Enumerator, Fields, Kind, Record, Site, Span, Status, Text, Thread};
 
 /// Passes the records of a recording to `to`.
@@ -35,7 +35,7 @@ pub(super) fn read(input: impl Read, to: &mut dyn Reader) -> Result<Recording, N
             number += 1;
             match rows.row(&mut batch, row) {
                 Ok(Row::Record(record)) => to.record(*record),
-                Ok(Row::End(dropped)) => recording.ended = RecordingEnd::Whole { dropped },
+                Ok(Row::End(end)) => recording.ended = end,
                 Ok(Row::Unknown) => {}
                 Err(reason) => recording.add_unreadable(number, reason),
             }
@@ -204,7 +204,7 @@ fn once<T>(
 
 enum Row {
     Record(Box<Record>),
-    End(u64),
+    End(RecordingEnd),
     /// A kind of a later version.
     Unknown,
 }
@@ -221,7 +221,11 @@ impl Rows {
         let time_ns = at(columns.ts, row).ok_or("it has no time")? as u64;
         let thread = self.thread(columns, row);
         let kind = match at(columns.kind, row).ok_or("it has no `type`")? {
-            "end" => return Ok(Row::End(at(columns.count, row).unwrap_or(0))),
+            "end" => {
+                let (dropped, goes_on) =
+                    (at(columns.count, row).unwrap_or(0), at(columns.name, row) == Some(GOES_ON));
+                return Ok(Row::End(RecordingEnd::Whole { dropped, goes_on }));
+            }
             "span" => Kind::Span(self.span(columns, row, thread.as_deref(), time_ns)?),
             "event" => Kind::Instant { parent_id: self.parent(columns, row, thread.as_deref()) },
             "counter" => Kind::Counter { value: self.lines.data(&json(columns, row)?, None) },

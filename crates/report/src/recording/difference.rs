@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use crate::recording::gpu_use;
-use crate::recording::summary::{Memory, Stat, Summary, size, time};
+use crate::recording::summary::{CopyStat, Memory, Stat, Summary, size, time};
 use crate::recording::summary_tables::{Cell, Table};
 use crate::recording::text_table;
 use crate::units;
@@ -107,12 +107,9 @@ const SUBJECTS: [Subject; 10] = [
                     .zip(summary.gpus.values().map(gap))
                     .collect();
             }
-            let caused = summary.idle.iter();
-            caused
-                .map(|((device, cause), idle)| {
-                    (format!("GPU {device}: {cause}"), Amount { total: idle.ns, count: idle.count })
-                })
-                .collect()
+            let amount = |idle: &CopyStat| Amount { total: idle.ns, count: idle.count };
+            let caused = summary.named_idle().into_iter();
+            caused.map(|(device, cause, idle)| (format!("{device}: {cause}"), amount(idle))).collect()
         },
     },
     Subject {

@@ -21,6 +21,8 @@ pub enum RecordingEnd {
     Whole {
         /// Number of records that were dropped because the writer was too slow.
         dropped: u64,
+        /// Whether the recording goes on in another file.
+        goes_on: bool,
     },
     /// The last line is missing: the program that wrote it was interrupted.
     #[default]
@@ -141,7 +143,7 @@ fn read_keeping(
             .and_then(|json| reader.line(json))
         {
             Ok(Line::Record(record)) => to.record(*record),
-            Ok(Line::End(dropped)) => recording.ended = RecordingEnd::Whole { dropped },
+            Ok(Line::End(end)) => recording.ended = end,
             Ok(Line::Known) => {}
             Err(reason) => recording.add_unreadable(number, reason),
         }
@@ -215,7 +217,7 @@ fn hex(json: &Value) -> Option<u64> {
 
 enum Line {
     Record(Box<Record>),
-    End(u64),
+    End(RecordingEnd),
     /// A line that describes later records, or of a kind unknown to this version.
     Known,
 }
@@ -297,7 +299,10 @@ impl Lines {
         let kind = json["type"].as_str().ok_or("it has no `type`")?;
         let kind = match kind {
             "run" => return Ok(Line::Known),
-            "end" => return Ok(Line::End(integer(&json["dropped"]).unwrap_or(0) as u64)),
+            "end" => {
+                let dropped = integer(&json["dropped"]).unwrap_or(0) as u64;
+                return Ok(Line::End(RecordingEnd::Whole { dropped, goes_on: json["goes_on"] == true }));
+            }
             "schema" => {
                 self.schema(&json);
                 return Ok(Line::Known);

@@ -51,6 +51,8 @@ const NAMES: usize = 1 << 16;
 const OTHERS: &str = "(others)";
 /// Devices that are told apart.
 const DEVICES: usize = 1024;
+/// Calls of a thread that have not returned but contain calls.
+const OPEN: usize = 256;
 
 /// Number of buckets for each power of two: a percentile is at most a sixteenth too large.
 const PARTS: u64 = 16;
@@ -189,6 +191,14 @@ pub(super) fn sum(numbers: impl Iterator<Item = u64>) -> u64 {
     numbers.fold(0, u64::saturating_add)
 }
 
+/// The number of a record's GPU in all processes; that in its process in recordings that do not have it.
+fn number_of_gpu(record: &Record, ordinal: u32) -> u64 {
+    match record.field("gpu") {
+        Some(Data::Uint(number)) if *number != 0 => *number,
+        _ => ordinal.into(),
+    }
+}
+
 /// A field that is a number of bytes, or an address.
 fn bytes_of(record: &Record, field: &str) -> u64 {
     record.field(field).and_then(Data::number).map_or(0, |number| number.clamp(0, u64::MAX.into()) as u64)
@@ -275,8 +285,8 @@ pub struct Summary {
     pub gpu_copies: BTreeMap<Arc<str>, CopyStat>,
     /// Ranges of NVTX by name: their time on the host, and their work on the GPU.
     pub ranges: HashMap<Arc<str>, RangeStat>,
-    /// Times in which devices had no kernel, by device and cause, as each process saw them.
-    pub idle: BTreeMap<(u32, Arc<str>), CopyStat>,
+    /// Times in which devices had no kernel, by the number of the device as in `gpus` and cause, as each process saw them.
+    pub idle: BTreeMap<(u64, Arc<str>), CopyStat>,
     /// Use of devices by their kernels, by the devices' numbers of all processes; by ordinal in recordings that do not have these.
     pub gpus: BTreeMap<u64, GpuUse>,
 }
@@ -474,6 +484,14 @@ impl Summary {
         self.ranges.entry(if is_full { OTHERS.into() } else { name.clone() }).or_default()
     }
 
+    /// Idle times with the names of their devices, and the causes.
+    pub(super) fn named_idle(&self) -> Vec<(String, &str, &CopyStat)> {
+        let names: BTreeMap<u64, String> =
+            self.gpus.keys().copied().zip(gpu_use::names(&self.gpus)).collect();
+        let name = |number: &u64| names.get(number).cloned().unwrap_or_default();
+        self.idle.iter().map(|((number, cause), idle)| (name(number), &**cause, idle)).collect()
+    }
+
     fn gpu_work(&mut self, record: &Record, span: &Span, kind: &str) {
         let took = Took { ns: span.duration_ns, self_ns: span.duration_ns, failed: false };
         match kind {
@@ -503,17 +521,16 @@ impl Summary {
         let Some(stream) = record.gpu_stream() else { return };
         let cause = record.field("cause").map_or(String::new(), Data::label);
         if self.idle.len() < NAMES {
-            let idle = self.idle.entry((stream.device, cause.into())).or_default();
+            let number = number_of_gpu(record, stream.device);
+            self.gpus.entry(number).or_insert_with(|| GpuUse::of(stream.device));
+            let idle = self.idle.entry((number, cause.into())).or_default();
             idle.count += 1;
             add_to(&mut idle.ns, ns);
         }
     }
 
     fn use_gpu(&mut self, record: &Record, ordinal: u32, start: u64, end: u64) {
-        let number = match record.field("gpu") {
-            Some(Data::Uint(number)) if *number != 0 => *number,
-            _ => ordinal.into(),
-        };
+        let number = number_of_gpu(record, ordinal);
         if self.gpus.len() < DEVICES || self.gpus.contains_key(&number) {
             self.gpus.entry(number).or_insert_with(|| GpuUse::of(ordinal)).add(start, end);
         }
@@ -559,6 +576,10 @@ impl Summary {
             let around = match open.iter().position(|inside| inside.id == span.parent_id) {
                 Some(at) => &mut open[at],
                 None => {
+                    // The first ones belong to calls whose records were lost.
+                    if open.len() >= OPEN {
+                        open.remove(0);
+                    }
                     open.push(Inside { id: span.parent_id, ..Inside::default() });
                     open.last_mut().expect("it was pushed")
                 }
@@ -724,10 +745,10 @@ impl Summary {
         for ((name, stat), percent) in longest.into_iter().zip(shares) {
             lines.row(name, format!("{:>8} {:>10} {percent:>4} %", stat.count, time(stat.total_ns)));
         }
-        let mut idle: Vec<_> = self.idle.iter().collect();
-        idle.sort_by_key(|((device, _), idle)| (*device, std::cmp::Reverse(idle.ns)));
-        for ((device, cause), idle) in idle {
-            let name = format!("GPU {device} idle: {cause}");
+        let mut idle = self.named_idle();
+        idle.sort_by(|(one, _, most), (other, _, least)| one.cmp(other).then(least.ns.cmp(&most.ns)));
+        for (device, cause, idle) in idle {
+            let name = format!("{device} idle: {cause}");
             lines.row(&name, format!("{:>8} {:>10}", idle.count, time(idle.ns)));
         }
         for (way, moved) in &self.gpu_copies {

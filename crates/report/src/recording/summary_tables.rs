@@ -89,8 +89,10 @@ pub fn tables(summary: &Summary) -> Vec<Table> {
         let numbers = [host.count, host.total_ns, host.mean_ns(), host.max_ns, range.kernels, range.gpu_ns];
         [text(name)].into_iter().chain(numbers.map(Cell::Number)).collect()
     });
-    let idle = summary.idle.iter().map(|((device, cause), idle)| {
-        vec![Cell::Number((*device).into()), text(cause), Cell::Number(idle.count), Cell::Number(idle.ns)]
+    let idle = summary.idle.iter().map(|((number, cause), idle)| {
+        let device = summary.gpus.get(number).map_or(0, |gpu| gpu.ordinal);
+        let numbers = [idle.count, idle.ns, *number].map(Cell::Number);
+        [Cell::Number(device.into()), text(cause)].into_iter().chain(numbers).collect()
     });
     vec![
         table(NAMES[0], CALLS, calls(by_time(&summary.functions))),
@@ -111,7 +113,7 @@ pub fn tables(summary: &Summary) -> Vec<Table> {
             &["name", "ranges", "total_ns", "mean_ns", "max_ns", "kernels", "gpu_ns"],
             ranges.collect(),
         ),
-        table(NAMES[10], &["device", "cause", "gaps", "total_ns"], idle.collect()),
+        table(NAMES[10], &["device", "cause", "gaps", "total_ns", "gpu"], idle.collect()),
     ]
 }
 

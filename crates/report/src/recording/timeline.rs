@@ -17,11 +17,11 @@ use crate::recording::summary::{Class, class_of, cut, time};
 /// Number of time slices; at least half of them are used. A row has fewer columns, which merge several slices.
 /// There may be thousands of threads, each with all slices.
 const SLICES: usize = 1 << 10;
-/// Largest number of threads, about 32 KB each.
+/// Largest number of threads, about 80 KB each.
 const MOST_THREADS: usize = 1 << 12;
 
 /// Time by class in each slice, for one thread.
-type Slices = Vec<[u32; Class::ALL.len()]>;
+type Slices = Vec<[u64; Class::ALL.len()]>;
 
 /// Timeline of threads; see the module documentation.
 #[derive(Clone, Debug, Default)]
@@ -69,7 +69,7 @@ impl Timeline {
         for slice in start / slice_ns..=end / slice_ns {
             let (from, to) = (start.max(slice * slice_ns), end.min((slice + 1) * slice_ns));
             // Short spans count at least 1 ns, so that they are visible.
-            let ns = (to - from).max(1).min(u64::from(u32::MAX)) as u32;
+            let ns = (to - from).max(1);
             let cell = &mut slices[slice as usize][class];
             *cell = cell.saturating_add(ns);
         }
@@ -91,7 +91,7 @@ impl Timeline {
 
     /// The first slice with any activity.
     fn first_slice(&self) -> usize {
-        let is_busy = |slice: &[u32; Class::ALL.len()]| slice.iter().any(|ns| *ns > 0);
+        let is_busy = |slice: &[u64; Class::ALL.len()]| slice.iter().any(|ns| *ns > 0);
         let firsts = self.threads.values().filter_map(|(_, slices)| slices.iter().position(is_busy));
         firsts.min().unwrap_or(0)
     }
@@ -100,7 +100,8 @@ impl Timeline {
     pub fn draw(&self, columns: usize, rows: usize) -> String {
         let mut out = String::new();
         let mut threads: Vec<_> = self.threads.iter().collect();
-        let busy = |slices: &Slices| -> u64 { slices.iter().flatten().map(|ns| u64::from(*ns)).sum() };
+        let busy =
+            |slices: &Slices| -> u64 { slices.iter().flatten().fold(0, |sum, ns| sum.saturating_add(*ns)) };
         threads.sort_by_cached_key(|(_, (_, slices))| std::cmp::Reverse(busy(slices)));
         let left_out = threads.len().saturating_sub(rows);
         threads.truncate(rows);
@@ -138,12 +139,15 @@ impl Timeline {
     }
 }
 
-fn letter(slices: &[[u32; Class::ALL.len()]], slice_ns: u64) -> char {
+fn letter(slices: &[[u64; Class::ALL.len()]], slice_ns: u64) -> char {
     let mut ns = [0u64; Class::ALL.len()];
-    slices.iter().for_each(|slice| ns.iter_mut().zip(slice).for_each(|(sum, one)| *sum += u64::from(*one)));
+    slices
+        .iter()
+        .for_each(|slice| ns.iter_mut().zip(slice).for_each(|(sum, one)| *sum = sum.saturating_add(*one)));
     // The time of a runtime call is attributed to the driver calls in it, if these are known.
     let runtime = Class::ALL.iter().position(|class| *class == Class::Runtime).unwrap_or(0);
-    let inside: u64 = ns.iter().enumerate().filter(|(at, _)| *at != runtime).map(|(_, ns)| ns).sum();
+    let others = ns.iter().enumerate().filter(|(at, _)| *at != runtime);
+    let inside = others.fold(0u64, |sum, (_, ns)| sum.saturating_add(*ns));
     ns[runtime] = ns[runtime].saturating_sub(inside);
     let Some((at, most)) = ns.iter().enumerate().max_by_key(|(_, ns)| **ns).filter(|(_, ns)| **ns > 0) else {
         return ' ';

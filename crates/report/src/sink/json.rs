@@ -378,8 +378,8 @@ fn value_json(context: Context, value: &Value) -> String {
     }
 }
 
-/// The keys of a map. If shortened names of GPU kernels collide, the mangled names are used: readers keep only the
-/// last of several members with one name.
+/// The keys of a map, each once: readers keep only the last of several members with one name. If shortened names of GPU kernels collide, the mangled
+/// names are used; other equal texts, such as the names of two processes, are numbered.
 fn keys_json<'k>(context: Context, keys: impl Iterator<Item = &'k [Value]> + Clone) -> Vec<String> {
     let short: Vec<String> = keys.clone().map(|key| key_json(context, key)).collect();
     let mut times: HashMap<&str, usize> = HashMap::new();
@@ -388,7 +388,9 @@ fn keys_json<'k>(context: Context, keys: impl Iterator<Item = &'k [Value]> + Clo
         1 => text.clone(),
         _ => key_json(context, &key.iter().map(mangled).collect::<Vec<_>>()),
     };
-    keys.zip(&short).map(distinct).collect()
+    let quoted: Vec<String> = keys.zip(&short).map(distinct).collect();
+    let texts = quoted.into_iter().map(|text| text[1..text.len() - 1].to_owned()).collect();
+    units::distinct(texts).into_iter().map(|text| format!("\"{text}\"")).collect()
 }
 
 /// A value with mangled names of GPU kernels.

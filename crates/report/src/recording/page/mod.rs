@@ -154,7 +154,7 @@ fn header(out: &mut String, title: &str, recording: &Recording, summary: &Summar
     json::list(out, run.command.iter(), |out, word| json::string(out, word));
     let wall_ms = run.wall_ns(first) / 1_000_000;
     let cut = recording.ended == RecordingEnd::Cut;
-    let dropped = if let RecordingEnd::Whole { dropped } = recording.ended { dropped } else { 0 };
+    let dropped = if let RecordingEnd::Whole { dropped, .. } = recording.ended { dropped } else { 0 };
     let time = summary.length_ns();
     let _ = write!(
         out,

@@ -157,6 +157,16 @@ fn kernels_whose_short_names_are_the_same_are_members_of_their_own() {
 }
 
 #[test]
+fn keys_that_print_alike_are_all_written() {
+    let plain = MapValue::Plain(wire::Type::Int { bytes: 8, signed: true });
+    let entry = |key, count| (vec![key], Cell::Plain(int(count)));
+    assert_eq!(
+        one_map(plain, vec![entry(int(1), 5), entry(Value::Uint(1, 8), 6), entry(int(2), 7)]),
+        r#"{"type": "map", "data": {"@x": {"1": 5, "1#2": 6, "2": 7}}}"#
+    );
+}
+
+#[test]
 fn a_table_is_an_array_of_objects() {
     let cells = [
         ("calls", int(3)),
