@@ -28,7 +28,7 @@ def main():
         if len(sys.argv) > 2:
             torch.torch_close()  # WAIT
         if sys.argv[2:] == [str(step + 1)]:
-            time.sleep(0.1)
+            time.sleep(0.12)  # The GPU may still work at its begin.
     torch.torch_close()
 
 
