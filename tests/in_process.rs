@@ -385,7 +385,9 @@ fn a_library_in_a_small_hole_of_reserved_memory_is_patched_from_afar() {
 
 #[test]
 fn a_library_without_free_memory_near_it_is_patched_from_the_hole_between_its_segments() {
-    let flags = ["-shared", "-fPIC", "-DPUSHES", "-Wl,-z,max-page-size=0x200000"];
+    // An address for which the loader asks, far from others.
+    let address = "-Wl,-Ttext-segment=0x7a0000000000";
+    let flags = ["-shared", "-fPIC", "-DPUSHES", "-Wl,-z,max-page-size=0x200000", address];
     let Some(library) = program("work.c", &flags).filter(|_| can_trace()) else { return };
     let Some(full) = program("full.c", &["-ldl"]) else { return };
     let (input, mut go) = std::io::pipe().expect("a pipe");
@@ -420,7 +422,7 @@ fn a_library_without_free_memory_near_it_is_patched_from_the_hole_between_its_se
         send("work\n");
         send(line);
         if line == "\n" {
-            // A library that is opened again is patched some time later, with a page of its own.
+            // A library that is opened again, at its old address, is patched some time later, with a new page.
             std::thread::sleep(Duration::from_secs(2));
             send("work\n");
             send("work\n");

@@ -1,5 +1,5 @@
 // Opens a library, reserves all memory within 3 GiB of it, and calls its `traced_work` 100 times for each line that it reads, as a process whose
-// gigabytes of libraries follow each other. An empty line closes the library and opens it again, in memory that was kept for it.
+// gigabytes of libraries follow each other. An empty line closes the library and opens it again, at the same address if it is linked for one.
 #include <dlfcn.h>
 #include <inttypes.h>
 #include <stdint.h>
@@ -8,6 +8,8 @@
 #include <sys/mman.h>
 
 static const uint64_t REACH = 3ul << 30;
+// The loader takes so much more than the library needs, for its alignment.
+static const uint64_t ALIGNMENT = 2ul << 20;
 
 // Reserves what is free between two addresses.
 static void fill(uint64_t from, uint64_t to) {
@@ -28,6 +30,17 @@ static void fill(uint64_t from, uint64_t to) {
     }
 }
 
+// The end of the last mapping of a file.
+static uint64_t end_of(const char *path) {
+    char line[4096];
+    FILE *maps = fopen("/proc/self/maps", "r");
+    uint64_t end = 0;
+    while (maps && fgets(line, sizeof line, maps))
+        if (strstr(line, path)) sscanf(line, "%*x-%" SCNx64, &end);
+    fclose(maps);
+    return end;
+}
+
 int main(int count, char **arguments) {
     char line[8];
     if (count < 2) return 1;
@@ -40,10 +53,12 @@ int main(int count, char **arguments) {
     fflush(stdout);
     for (int lines = 1; fgets(line, sizeof line, stdin); lines++) {
         if (*line == '\n') {
+            uint64_t end = end_of(arguments[1]);
             dlclose(library);
+            munmap((void *)end, ALIGNMENT);
             library = dlopen(arguments[1], RTLD_NOW);
-            work = library ? dlsym(library, "traced_work") : NULL;
-            if (!work) return 3;
+            fill(page - REACH, page + REACH);
+            if (!library || dlsym(library, "traced_work") != work) return 3;
         }
         for (int n = 0; n < 100; n++) ((long (*)(long))work)(n);
         printf("line %d done\n", lines);

@@ -321,7 +321,7 @@ impl Collection {
             counts::begin();
         }
         if self.collects(Kind::Range) {
-            ranges::record();
+            ranges::record(true);
         }
         let probed = ProbedEvents {
             all: requested.includes(KindSet::OPERATORS),
@@ -434,10 +434,12 @@ impl Collection {
             }
         }
         drop(waiting);
-        ranges::unhook();
+        ranges::record(false);
         let no_forks = no_forks();
         leaving::unwatch();
+        // Locks of the loader are taken, for which an exit must not wait.
         if !presence::exits() {
+            ranges::unhook();
             operators::unhook();
         }
         drop(no_forks);

@@ -202,14 +202,13 @@ fn keep(get: GetTable) {
     }
 }
 
-/// From now on ranges that end, and marks, have records.
-pub(crate) fn record() {
-    HAVE_RECORDS.store(true, Relaxed);
+/// Whether ranges that end, and marks, have records from now on.
+pub(crate) fn record(on: bool) {
+    HAVE_RECORDS.store(on, Relaxed);
 }
 
 /// Takes the functions out of all tables, so that ranges cost nothing any more.
 pub(crate) fn unhook() {
-    HAVE_RECORDS.store(false, Relaxed);
     for getter in &GETTERS {
         let get = getter.swap(null_mut(), AcqRel);
         if !get.is_null() && sys::object_of(get).is_some() {

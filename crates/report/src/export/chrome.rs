@@ -394,11 +394,13 @@ fn quoted(text: &str) -> String {
 
 /// Category of a record: that of kineto if it has one; a category from the script takes precedence.
 pub(super) fn category(record: &Record) -> &str {
+    // That of a range of NVTX is the category of the range.
+    let is_of_nvtx = &*record.site.probe == "gpu:range";
+    if let Some(Data::Text(category)) = record.field("category").filter(|_| !is_of_nvtx) {
+        return category;
+    }
     if record.is_range() {
         return "user_annotation";
-    }
-    if let Some(Data::Text(category)) = record.field("category") {
-        return category;
     }
     match record.gpu_kind() {
         Some("kernel") => return "kernel",
@@ -469,5 +471,30 @@ impl Micros {
         let ns = self.0 % 1000;
         out.push('.');
         [ns / 100, ns / 10 % 10, ns % 10].iter().for_each(|digit| out.push((b'0' + *digit as u8) as char));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::export::record::Site;
+
+    #[test]
+    fn the_category_of_a_script_takes_precedence_but_that_of_a_range_is_its_own() {
+        let record = |probe: &str, own: Option<&str>| {
+            let mut record = crate::testing::gpu_kernel("add", 1, 1);
+            record.site = Site { probe: probe.into(), ..Site::default() }.into();
+            record.fields = own.map(|own| ("category".into(), Data::Text(own.into()))).into_iter().collect();
+            record
+        };
+        for (probe, own, expected) in [
+            ("gpu:operator", Some("cpu_op"), "cpu_op"),
+            ("gpu:operator", None, "user_annotation"),
+            ("gpu:range", Some("nvtx"), "user_annotation"),
+            ("gpu:kernel", Some("mine"), "mine"),
+            ("gpu:kernel", None, "kernel"),
+        ] {
+            assert_eq!(category(&record(probe, own)), expected, "{probe} {own:?}");
+        }
     }
 }

@@ -285,7 +285,7 @@ pub struct Summary {
     pub gpu_copies: BTreeMap<Arc<str>, CopyStat>,
     /// Ranges of NVTX by name: their time on the host, and their work on the GPU.
     pub ranges: HashMap<Arc<str>, RangeStat>,
-    /// Times in which devices had no kernel, by the number of the device as in `gpus` and cause, as each process saw them.
+    /// Times in which devices had no kernel, by the number of the device as in `gpus`, or its ordinal, and cause, as each process saw them.
     pub idle: BTreeMap<(u64, Arc<str>), CopyStat>,
     /// Use of devices by their kernels, by the devices' numbers of all processes; by ordinal in recordings that do not have these.
     pub gpus: BTreeMap<u64, GpuUse>,
@@ -484,11 +484,11 @@ impl Summary {
         self.ranges.entry(if is_full { OTHERS.into() } else { name.clone() }).or_default()
     }
 
-    /// Idle times with the names of their devices, and the causes.
+    /// Idle times with the names of their devices, and the causes. In a recording that has the numbers of devices for kernels alone, those of a
+    /// process stand for them.
     pub(super) fn named_idle(&self) -> Vec<(String, &str, &CopyStat)> {
-        let names: BTreeMap<u64, String> =
-            self.gpus.keys().copied().zip(gpu_use::names(&self.gpus)).collect();
-        let name = |number: &u64| names.get(number).cloned().unwrap_or_default();
+        let names: BTreeMap<&u64, String> = self.gpus.keys().zip(gpu_use::names(&self.gpus)).collect();
+        let name = |number: &u64| names.get(number).cloned().unwrap_or_else(|| format!("GPU {number}"));
         self.idle.iter().map(|((number, cause), idle)| (name(number), &**cause, idle)).collect()
     }
 
@@ -522,7 +522,6 @@ impl Summary {
         let cause = record.field("cause").map_or(String::new(), Data::label);
         if self.idle.len() < NAMES {
             let number = number_of_gpu(record, stream.device);
-            self.gpus.entry(number).or_insert_with(|| GpuUse::of(stream.device));
             let idle = self.idle.entry((number, cause.into())).or_default();
             idle.count += 1;
             add_to(&mut idle.ns, ns);
@@ -855,6 +854,7 @@ pub fn size(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::export::Site;
 
     #[test]
     fn buckets_tile_all_durations() {
@@ -875,5 +875,42 @@ mod tests {
             assert!((exact..=exact + exact / 16).contains(&found), "{percent} %: {found}");
         }
         assert_eq!(stat.powers().iter().sum::<u64>(), 10_000);
+    }
+
+    /// Work of a device 0 with these values.
+    fn work(probe: &str, values: &[(&str, Data)]) -> Record {
+        let mut record = crate::testing::gpu_kernel("add", 100, 50);
+        record.site = Site { probe: probe.into(), ..Site::default() }.into();
+        record.fields = values.iter().map(|(name, value)| ((*name).into(), value.clone())).collect();
+        record
+    }
+
+    fn summary_of(records: &[Record]) -> Summary {
+        let mut summary = Summary::default();
+        for record in records {
+            summary.add(record);
+        }
+        summary
+    }
+
+    fn names_of_idle(summary: &Summary) -> Vec<String> {
+        summary.named_idle().into_iter().map(|(device, cause, _)| format!("{device}: {cause}")).collect()
+    }
+
+    #[test]
+    fn idle_times_are_those_of_a_device_as_it_is_known() {
+        let of = |gpu: u64| ("gpu", Data::Uint(gpu));
+        let cause = || ("cause", Data::Text("host_late".into()));
+        let both =
+            [0xa, 0xb].map(|gpu| [work("gpu:kernel", &[of(gpu)]), work("gpu:idle", &[of(gpu), cause()])]);
+        assert_eq!(
+            names_of_idle(&summary_of(&both.concat())),
+            ["GPU 0 (00000000000a): host_late", "GPU 0 (00000000000b): host_late"]
+        );
+        // Recordings of earlier versions have the numbers of kernels alone.
+        let earlier = [work("gpu:kernel", &[of(0xa)]), work("gpu:idle", &[cause()])];
+        let summary = summary_of(&earlier);
+        assert_eq!(names_of_idle(&summary), ["GPU 0: host_late"]);
+        assert_eq!(summary.gpus.len(), 1, "no device without kernels");
     }
 }

@@ -90,9 +90,9 @@ pub fn tables(summary: &Summary) -> Vec<Table> {
         [text(name)].into_iter().chain(numbers.map(Cell::Number)).collect()
     });
     let idle = summary.idle.iter().map(|((number, cause), idle)| {
-        let device = summary.gpus.get(number).map_or(0, |gpu| gpu.ordinal);
+        let device = summary.gpus.get(number).map_or(*number, |gpu| gpu.ordinal.into());
         let numbers = [idle.count, idle.ns, *number].map(Cell::Number);
-        [Cell::Number(device.into()), text(cause)].into_iter().chain(numbers).collect()
+        [Cell::Number(device), text(cause)].into_iter().chain(numbers).collect()
     });
     vec![
         table(NAMES[0], CALLS, calls(by_time(&summary.functions))),

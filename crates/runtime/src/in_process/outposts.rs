@@ -68,9 +68,18 @@ impl Outposts {
         Ok(page.address)
     }
 
-    /// Memory may have become free since the last search, and libraries may have been unmapped with pages: returns those.
-    pub(super) fn search_again(&mut self, maps: &[Mapping]) -> Vec<Range<u64>> {
+    /// Memory may have become free since the last search.
+    pub(super) fn search_again(&mut self) {
         self.crowded = None;
+    }
+
+    /// Whether pages may be unmapped with libraries.
+    pub(super) fn are_in_holes(&self) -> bool {
+        self.pages.iter().any(|outpost| outpost.page.is_in_hole)
+    }
+
+    /// Removes the pages that were unmapped with libraries.
+    pub(super) fn remove_unmapped(&mut self, maps: &[Mapping]) -> Vec<Range<u64>> {
         let is_gone =
             |outpost: &mut Outpost| outpost.page.is_in_hole && !is_in_hole(maps, outpost.page.address);
         self.pages.extract_if(.., is_gone).map(|outpost| outpost.page.range()).collect()
@@ -114,7 +123,7 @@ mod tests {
         assert_eq!(reserve(&mut outposts, 0x7f00_0000_0000), 1);
         assert_eq!(reserve(&mut outposts, 0x7f00_0000_1000), 1);
         assert_eq!(reserve(&mut outposts, 0x7f00_1000_0000), 2);
-        assert!(outposts.search_again(&[]).is_empty());
+        outposts.search_again();
         assert_eq!(reserve(&mut outposts, 0x7f00_1000_1000), 3);
     }
 
@@ -131,7 +140,9 @@ mod tests {
         let other = 0x7f00_0200_0000;
         assert_eq!(outposts.reserve(other, false, || Ok(at(0x7f00_0300_0000))).ok(), Some(0x7f00_0300_0000));
         assert_eq!(outposts.reserve(other, true, || panic!("any")).ok(), Some(page + 2 * ROOM));
-        assert_eq!(outposts.search_again(&[]).first(), Some(&(page..page + PAGE)));
+        assert!(outposts.are_in_holes());
+        assert_eq!(outposts.remove_unmapped(&[]).first(), Some(&(page..page + PAGE)));
+        assert!(!outposts.are_in_holes());
     }
 
     #[test]

@@ -258,6 +258,7 @@ impl UserSpace {
         for near in far {
             regions.first_mut().ok_or(RemoteError::NoRoom)?.reach_far(near);
         }
+        regions.iter_mut().try_for_each(|region| region.forget_unmapped(stopped))?;
         let mut patched: BTreeSet<Place> = regions.iter().flat_map(PatchedRegion::functions).collect();
         for region in regions {
             let (modules, probes) = (&self.modules[..], &self.probes[..]);

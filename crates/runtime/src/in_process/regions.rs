@@ -297,10 +297,7 @@ impl PatchedRegion {
     ) -> Result<PatchReport, RemoteError> {
         self.add_images(stopped, memory, modules)?;
         let maps = stopped.maps()?;
-        let gone = self.outposts.search_again(&maps);
-        if !gone.is_empty() {
-            self.forget_jumps_to(&gone);
-        }
+        self.outposts.search_again();
         let inodes: BTreeMap<u32, u64> = files.iter().map(|(id, file)| (*id, file.inode())).collect();
         let (mut mapped, mut keys, mut list, mut entries) = (BTreeSet::new(), vec![], vec![], vec![]);
         let mut crowded = vec![];
@@ -361,8 +358,13 @@ impl PatchedRegion {
         Ok(report)
     }
 
-    /// Forgets the patches whose jumps led to pages that are gone, with the library of their functions: mapped again, these get new ones.
-    fn forget_jumps_to(&mut self, gone: &[Range<u64>]) {
+    /// Forgets the patches whose jumps led to pages that were unmapped with a library: their functions get new ones where they are mapped, which
+    /// those of that library may be again. A hook of another library still has its jump, which is taken back.
+    pub(super) fn forget_unmapped(&mut self, stopped: &StoppedProcess<'_>) -> Result<(), RemoteError> {
+        if !self.outposts.are_in_holes() {
+            return Ok(());
+        }
+        let gone = self.outposts.remove_unmapped(&stopped.maps()?);
         let leads_there = |patch: &Patch| gone.iter().any(|page| page.contains(&patch.target()));
         for (patches, keys) in &mut self.patches {
             for at in patches.remove(leads_there).into_iter().rev() {
@@ -370,11 +372,14 @@ impl PatchedRegion {
             }
         }
         for (mut patches, mapping) in std::mem::take(&mut self.hooks) {
-            match patches.remove(leads_there).is_empty() {
-                true => self.hooks.push((patches, mapping)),
-                false => drop(self.searched.remove(&mapping)),
+            if patches.any(leads_there) {
+                patches.restore(stopped)?;
+                self.searched.remove(&mapping);
+            } else {
+                self.hooks.push((patches, mapping));
             }
         }
+        Ok(())
     }
 
     /// Whether the jumps of a function of this file are written.

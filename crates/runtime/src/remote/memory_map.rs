@@ -101,9 +101,10 @@ pub(super) fn holes(maps: &[Mapping], near: &Range<u64>) -> Vec<u64> {
     found
 }
 
-/// The addresses of the library that is mapped at an address, with its holes; none if no file is.
+/// The addresses of the library that is mapped at an address, with its holes and the pages in them; none if no file is.
 pub(super) fn library_at(maps: &[Mapping], address: u64) -> Range<u64> {
-    let Some(at) = maps.iter().position(|map| map.range().contains(&address) && map.inode != 0) else {
+    let at = maps.iter().position(|map| map.range().contains(&address));
+    let Some(at) = at.and_then(|at| behind_ours(maps, at)).filter(|at| maps[*at].inode != 0) else {
         return 0..0;
     };
     let file = (maps[at].inode, maps[at].device);
@@ -158,14 +159,15 @@ fn hole(maps: &[Mapping], at: usize) -> Option<u64> {
 /// Whether a page is code of ours in a hole of a library ([`holes`]), which is still mapped.
 pub fn is_in_hole(maps: &[Mapping], page: u64) -> bool {
     let Some(at) = maps.iter().position(|map| map.range().contains(&page)) else { return false };
-    let mut end = maps[at].end;
-    let mut behind = maps[at + 1..].iter().take_while(|map| {
-        let follows = map.start == end;
-        end = map.end;
-        follows
-    });
     let is_code = maps[at].is_private_code() && maps[at].inode == 0;
-    is_code && behind.find(|map| !is_of_ours(map)).is_some_and(is_of_hole)
+    is_code && behind_ours(maps, at).is_some_and(|at| is_of_hole(&maps[at]))
+}
+
+/// The first mapping that is not a page of ours, from this one on and without a gap.
+fn behind_ours(maps: &[Mapping], at: usize) -> Option<usize> {
+    let ours = maps[at..].iter().take_while(|map| is_of_ours(map)).count();
+    let follow = maps[at..].windows(2).take(ours).all(|pair| pair[0].end == pair[1].start);
+    (follow && at + ours < maps.len()).then_some(at + ours)
 }
 
 /// Whether a mapping may be between the segments of a library.
@@ -246,6 +248,11 @@ no mapping
             "7f00000a6000-7f00000a7000 ---p 00000000 00:00 0\n7f00000a7000-7f00002a6000 ---p 000a7000 08:01 13",
         );
         assert_eq!(holes(&parse(&left), &near), [0x7f00_000a_6000], "a session before has left it");
+        assert_eq!(
+            library_at(&parse(&left), 0x7f00_000a_6000),
+            0x7f00_0000_0000..0x7f00_002a_b000,
+            "and it is the library's"
+        );
         assert_eq!(library_at(&taken, 0x7f00_0000_1000), 0x7f00_0000_0000..0x7f00_002a_b000, "with the page");
         assert_eq!(library_at(&taken, 0x7f00_000a_7000), 0x7f00_0000_0000..0x7f00_002a_b000, "from its hole");
         assert_eq!(library_at(&taken, 0x7f00_0050_0000), 0..0, "no file");

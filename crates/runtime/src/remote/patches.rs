@@ -98,6 +98,11 @@ impl Patches {
         Patches { written: vec![false; list.len()], by_address, list }
     }
 
+    /// Whether a patch is of this kind.
+    pub fn any(&self, is_one: impl Fn(&Patch) -> bool) -> bool {
+        self.list.iter().any(is_one)
+    }
+
     /// Removes patches, whose jumps are not there any more; returns where they were.
     pub fn remove(&mut self, is_removed: impl Fn(&Patch) -> bool) -> Vec<usize> {
         let (mut list, mut written, mut removed) = (vec![], vec![], vec![]);
